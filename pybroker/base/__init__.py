@@ -1,0 +1,1 @@
+"""What every other package may use: ids. Imports nothing of pybroker."""

@@ -1,0 +1,1 @@
+"""The `pybroker` command: one module per subcommand, each with `add_arguments(parser)` and `run(args) -> exit code`."""
