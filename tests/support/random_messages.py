@@ -23,17 +23,23 @@ def message_versions() -> Iterator[tuple[type[Message], int]]:
             yield cls, version
 
 
-def random_message(rng: random.Random, cls: type[Message], version: int) -> Message:
-    message = random_struct(rng, cls, version)
+def random_message(rng: random.Random, cls: type[Message], version: int, *, unknown_tags: bool = False) -> Message:
+    """With `unknown_tags`, some structs carry tagged fields that no version of the tables knows."""
+    may_have_tags = unknown_tags and version in cls.FLEXIBLE
+    message = random_struct(rng, cls, version, may_have_tags)
     assert isinstance(message, Message)
     return message
 
 
-def random_struct(rng: random.Random, cls: StructMeta, version: int) -> Any:
-    return cls(**{column.name: random_field(rng, cls, column, version) for column in cls.COLUMNS})
+def random_struct(rng: random.Random, cls: StructMeta, version: int, may_have_tags: bool) -> Any:
+    struct = cls(**{column.name: random_field(rng, cls, column, version, may_have_tags) for column in cls.COLUMNS})
+    if may_have_tags and rng.random() < 0.2:
+        tags = sorted(rng.sample(range(50, 100_000), k=rng.randrange(1, 4)))
+        struct.unknown_tagged_fields = {tag: rng.randbytes(rng.choice((0, 1, 200))) for tag in tags}
+    return struct
 
 
-def random_field(rng: random.Random, cls: StructMeta, column: Column, version: int) -> Any:
+def random_field(rng: random.Random, cls: StructMeta, column: Column, version: int, may_have_tags: bool) -> Any:
     absent = version not in column.versions
     if absent and not (column.ignorable and rng.random() < 0.1):
         return column.stand_in
@@ -44,18 +50,17 @@ def random_field(rng: random.Random, cls: StructMeta, column: Column, version: i
     if column.default not in (None, [], REQUIRED) and rng.random() < 0.2:
         return column.stand_in
     if not column.is_array:
-        return random_value(rng, cls, column, version)
+        return random_value(rng, cls, column, version, may_have_tags)
     count = rng.choice((0, 1, 1, 2, 3))
     if not column.is_struct and rng.random() < 0.05:
         count = rng.randrange(120, 400)
-    return [random_value(rng, cls, column, version) for _ in range(count)]
+    return [random_value(rng, cls, column, version, may_have_tags) for _ in range(count)]
 
 
-def random_value(rng: random.Random, cls: StructMeta, column: Column, version: int) -> Any:
+def random_value(rng: random.Random, cls: StructMeta, column: Column, version: int, may_have_tags: bool) -> Any:
     type_ = column.element
     if column.is_struct:
-        # Not every version that has an ignorable field's container has the struct in it: what is absent stays at rest.
-        return random_struct(rng, cls.struct_of(column), version)
+        return random_struct(rng, cls.struct_of(column), version, may_have_tags)
     if type_ in INTEGER_BITS:
         bound = 1 << INTEGER_BITS[type_] - 1
         return rng.choice((0, 1, -1, bound - 1, -bound, rng.randrange(-bound, bound), rng.randrange(-100, 100)))
