@@ -1,1 +1,1 @@
-"""What every other package may use: ids. Imports nothing of pybroker."""
+"""What every other package may use: ids, the port to the disk. Imports nothing of pybroker."""

@@ -1,0 +1,1 @@
+"""The storage engine: segments and indexes of a partition, and the partitions of a node, in Apache Kafka's formats."""
