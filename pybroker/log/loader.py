@@ -1,0 +1,378 @@
+"""Opens a partition's directory: finishes what a crash left half done, and recovers what cannot be trusted.
+
+Files that were being deleted or cleaned go, complete swaps take their place. After a clean stop the files are believed, and
+only looked at; otherwise the segments from the recovery point on are read batch by batch, their indexes built anew, and the
+log is cut at the first batch that is not whole and valid. Files that are not ours are left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from pybroker.base.filesystem import FileSystem
+from pybroker.base.ids import Uuid
+from pybroker.log.background import Background
+from pybroker.log.checkpoints import CorruptFileError, read_topic_id, write_topic_id
+from pybroker.log.files import (
+    CLEANED,
+    DELETED,
+    INDEX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG,
+    PARTITION_METADATA,
+    SNAPSHOT,
+    SWAP,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    SegmentFile,
+    TopicPartition,
+    file_name,
+    parse_file,
+)
+from pybroker.log.index import CorruptIndexError, OffsetIndex, TimeIndex
+from pybroker.log.leader_epochs import LeaderEpochs
+from pybroker.log.log import Log
+from pybroker.log.log_config import LogConfig
+from pybroker.log.open_segments import OpenSegments
+from pybroker.log.producer_state import ProducerStates
+from pybroker.log.segment import Segment
+from pybroker.log.transaction_index import ROW_BYTES, AbortedTransaction
+from pybroker.protocol.errors import KafkaError
+from pybroker.protocol.records.batch import RecordBatch
+from pybroker.protocol.records.validation import check_batch
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[int], None]
+
+# Suffix, bytes of an entry, and what stands for the size of a file that is not there: only the last may be missing.
+INDEX_FILES = ((INDEX, OffsetIndex.entry.size, 1), (TIME_INDEX, TimeIndex.entry.size, 1), (TRANSACTION_INDEX, ROW_BYTES, 0))
+
+
+def open_log(
+    filesystem: FileSystem,
+    directory: str,
+    partition: TopicPartition,
+    config: LogConfig,
+    *,
+    now_ms: int,
+    background: Background,
+    open_segments: OpenSegments,
+    log_start_offset: int = 0,
+    recovery_point: int = 0,
+    is_clean: bool = False,
+    topic_id: Uuid | None = None,
+    segment_jitter_ms: int = 0,
+    producer_id_expiration_ms: int = 86_400_000,
+    max_transaction_timeout_ms: int = 900_000,
+    verifies_transactions: bool = True,
+    on_segment_recovered: Progress | None = None,
+) -> Log:
+    """The log in `directory`, which is made if it is not there.
+
+    `is_clean`: the last stop was one, so that nothing needs recovery. `on_segment_recovered` is told how many remain.
+    """
+    return _Loader(filesystem, directory, partition, config, now_ms, background, open_segments, on_segment_recovered).load(
+        log_start_offset,
+        recovery_point,
+        is_clean,
+        _topic_id(filesystem, directory, topic_id),
+        segment_jitter_ms,
+        lambda snapshots: ProducerStates(
+            filesystem,
+            directory,
+            partition,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+            max_transaction_timeout_ms=max_transaction_timeout_ms,
+            verifies_transactions=verifies_transactions,
+            snapshots=snapshots,
+        ),
+    )
+
+
+def _topic_id(filesystem: FileSystem, directory: str, given: Uuid | None) -> Uuid | None:
+    """The id in the directory; `given` is written there if it has none."""
+    filesystem.make_dirs(directory)
+    path = f"{directory}/{PARTITION_METADATA}"
+    found = read_topic_id(filesystem, path)
+    if found is None and given is not None:
+        write_topic_id(filesystem, path, given)
+    return given if found is None else found
+
+
+class _Loader:
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        directory: str,
+        partition: TopicPartition,
+        config: LogConfig,
+        now_ms: int,
+        background: Background,
+        open_segments: OpenSegments,
+        on_segment_recovered: Progress | None,
+    ) -> None:
+        self.filesystem = filesystem
+        self.directory = directory
+        self.partition = partition
+        self.config = config
+        self.now_ms = now_ms
+        self.background = background
+        self.open_segments = open_segments
+        self.on_segment_recovered = on_segment_recovered
+        self.snapshots: list[int] = []
+        self.index_sizes: dict[str, int] = {}
+
+    def load(
+        self,
+        log_start_offset: int,
+        recovery_point: int,
+        is_clean: bool,
+        topic_id: Uuid | None,
+        segment_jitter_ms: int,
+        producers_of: Callable[[list[int]], ProducerStates],
+    ) -> Log:
+        self._finish_swaps()
+        segments = self._segments()
+        leader_epochs = self._leader_epochs()
+        recovered = len(segments) if is_clean else self._first_to_recover(segments, recovery_point)
+        for number, segment in enumerate(segments[:recovered]):
+            self._check_indexes(segment, segments[:number])
+        if recovered < len(segments):
+            segments, recovery_point = self._recover(segments, recovered, recovery_point)
+        producers = producers_of(self.snapshots)
+        if segments and log_start_offset > (end := segments[-1].next_offset()):
+            # What was deleted is known, what came behind it is lost: records before the start must not come back.
+            logger.warning(
+                "%s: the log ends at offset %d, before its start %d; starting anew there", self.partition, end, log_start_offset
+            )
+            for segment in segments:
+                segment.delete()
+            segments = []
+            leader_epochs.clear()
+        if not segments:
+            segments = [self._new_segment(log_start_offset)]
+        start = max(log_start_offset, segments[0].base_offset)
+        end = segments[-1].next_offset()
+        leader_epochs.truncate_from_end(end)
+        leader_epochs.truncate_from_start(start)
+        producers.snapshots.delete_strays([segment.base_offset for segment in segments])
+        log = Log(
+            self.filesystem,
+            self.directory,
+            self.partition,
+            self.config,
+            segments,
+            leader_epochs,
+            producers,
+            log_start_offset=start,
+            log_end_offset=end,
+            recovery_point=min(recovery_point, end),
+            background=self.background,
+            open_segments=self.open_segments,
+            now_ms=self.now_ms,
+            topic_id=topic_id,
+            segment_jitter_ms=segment_jitter_ms,
+        )
+        log.rebuild_producers(self.now_ms)
+        return log
+
+    # What a crash left half done.
+
+    def _finish_swaps(self) -> None:
+        """Remove what was being deleted or written by the cleaner; rename what it had completed."""
+        swaps = []
+        least_cleaned = None
+        for file in self._files():
+            if file.state == DELETED:
+                self.filesystem.remove(f"{self.directory}/{file.name}")
+            elif file.state == CLEANED:
+                least_cleaned = file.base_offset if least_cleaned is None else min(least_cleaned, file.base_offset)
+                self.filesystem.remove(f"{self.directory}/{file.name}")
+            elif file.state == SWAP:
+                swaps.append(file)
+        # The cleaner renames from the last segment to the first: one still called .cleaned means that those behind it, though
+        # renamed, are part of a set that is not complete.
+        complete = [file for file in swaps if least_cleaned is None or file.base_offset < least_cleaned]
+        for file in swaps:
+            if file not in complete:
+                self.filesystem.remove(f"{self.directory}/{file.name}")
+        self._take_swaps(complete)
+
+    def _take_swaps(self, swaps: list[SegmentFile]) -> None:
+        logs = [file for file in swaps if file.suffix == LOG]
+        if logs:
+            ranges = [(file.base_offset, self._end_of_swap(file.base_offset)) for file in logs]
+            low, high = min(start for start, _ in ranges), max(end for _, end in ranges)
+            for file in self._files():
+                if file.state is None and file.suffix != SNAPSHOT and low <= file.base_offset < max(high, low + 1):
+                    self.filesystem.remove(f"{self.directory}/{file.name}")
+        for file in swaps:
+            path = f"{self.directory}/{file.name}"
+            self.filesystem.rename(path, path.removesuffix(SWAP))
+        if swaps:
+            self.filesystem.sync_dir(self.directory)
+
+    def _end_of_swap(self, base_offset: int) -> int:
+        segment = self._segment(base_offset, suffix=SWAP)
+        end = base_offset
+        for place in segment.places(0, segment.size_bytes):
+            end = place.last_offset + 1
+        segment.release()
+        return end
+
+    # Segments.
+
+    def _files(self) -> list[SegmentFile]:
+        return [file for entry in self.filesystem.scan(self.directory) if (file := parse_file(entry.name))]
+
+    def _segments(self) -> list[Segment]:
+        sizes = {}
+        orphans = []
+        for entry in self.filesystem.scan(self.directory):
+            file = parse_file(entry.name)
+            if file is None or file.state is not None:
+                continue
+            if file.suffix == LOG:
+                sizes[file.base_offset] = entry.size
+            elif file.suffix == SNAPSHOT:
+                self.snapshots.append(file.base_offset)
+            else:
+                orphans.append(file)
+                self.index_sizes[file.name] = entry.size
+        for file in orphans:
+            if file.base_offset not in sizes:
+                logger.warning("%s: removing %s, whose segment is gone", self.partition, file.name)
+                self.filesystem.remove(f"{self.directory}/{file.name}")
+        return [self._segment(base_offset, sizes[base_offset]) for base_offset in sorted(sizes)]
+
+    def _check_indexes(self, segment: Segment, before: list[Segment]) -> None:
+        if not segment.size_bytes or self._look_right(segment):
+            return
+        try:
+            segment.sanity_check()
+        except CorruptIndexError as error:
+            logger.warning("%s: rebuilding the indexes of segment %d: %s", self.partition, segment.base_offset, error)
+            recover_segment(segment, self._producers_before(segment, before))
+
+    def _look_right(self, segment: Segment) -> bool:
+        """Whether the indexes are there and of whole entries: enough for those that were flushed, and spares opening them."""
+        return all(
+            self.index_sizes.get(file_name(segment.base_offset, suffix), absent) % entry_bytes == 0
+            for suffix, entry_bytes, absent in INDEX_FILES
+        )
+
+    def _producers_before(self, segment: Segment, before: list[Segment]) -> ProducerStates:
+        """The producers as of the start of `segment`, by a snapshot and the segments `before`: aborted transactions that
+        began there end here."""
+        start = segment.base_offset
+        usable = [offset for offset in self.snapshots if offset <= start]
+        producers = ProducerStates(self.filesystem, self.directory, self.partition, snapshots=usable)
+        producers.truncate_and_reload(0, start, self.now_ms)
+        for earlier in before:
+            for _, batch in earlier.batches():
+                if batch.producer_id >= 0 and batch.base_offset >= producers.map_end_offset:
+                    completed = producers.update(batch)
+                    if completed is not None:
+                        producers.complete(completed)
+        producers.map_end_offset = start
+        return producers
+
+    def _segment(self, base_offset: int, size_bytes: int | None = None, suffix: str = "") -> Segment:
+        if size_bytes is None:
+            file = self.filesystem.open(f"{self.directory}/{file_name(base_offset, LOG)}{suffix}", read_only=True)
+            size_bytes = file.size()
+            file.close()
+        return Segment(
+            self.filesystem,
+            self.directory,
+            base_offset,
+            self.config,
+            self.open_segments,
+            size_bytes=size_bytes,
+            created_ms=self.now_ms,
+            suffix=suffix,
+        )
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        segment = self._segment(base_offset, 0)
+        segment.create(self.config)
+        return segment
+
+    def _leader_epochs(self) -> LeaderEpochs:
+        path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
+        try:
+            return LeaderEpochs.open(self.filesystem, path)
+        except CorruptFileError as error:
+            logger.warning("%s: starting without leader epochs: %s", self.partition, error)
+            return LeaderEpochs(self.filesystem, path)
+
+    # Recovery.
+
+    @staticmethod
+    def _first_to_recover(segments: list[Segment], recovery_point: int) -> int:
+        """The number of the first segment that may hold something at or behind the recovery point."""
+        first = max(0, len(segments) - 1)
+        while first and segments[first].base_offset > recovery_point:
+            first -= 1
+        return first
+
+    def _recover(self, segments: list[Segment], first: int, recovery_point: int) -> tuple[list[Segment], int]:
+        """The segments that can be trusted, and the recovery point they allow."""
+        producers = self._producers_before(segments[first], segments[:first])
+        for number in range(first, len(segments)):
+            segment = segments[number]
+            dropped = recover_segment(segment, producers)
+            if self.on_segment_recovered is not None:
+                self.on_segment_recovered(len(segments) - number - 1)
+            if dropped:
+                lost = segments[number + 1 :]
+                logger.warning(
+                    "%s: cut %d bytes that are no valid batch off segment %d, and dropped %d segments behind it",
+                    self.partition,
+                    dropped,
+                    segment.base_offset,
+                    len(lost),
+                )
+                for gone in lost:
+                    gone.delete()
+                return segments[: number + 1], min(recovery_point, segment.next_offset())
+        return segments, recovery_point
+
+
+def recover_segment(segment: Segment, producers: ProducerStates) -> int:
+    """Read every batch, build the indexes anew, and cut the file behind the last valid one; returns the bytes cut off.
+
+    `producers` is the state at the start of the segment, and then at its end: so the aborted transactions are found again.
+    """
+    segment.start_rebuild()
+    valid_bytes = 0
+    next_offset = segment.base_offset
+    try:
+        for position, batch in segment.batches():
+            check_batch(batch)
+            if batch.base_offset < next_offset or batch.last_offset_delta < 0 or not segment.can_hold(batch.last_offset):
+                logger.warning("segment %d: offset %d comes behind %d", segment.base_offset, batch.base_offset, next_offset)
+                break
+            segment.index_batch(position, batch)
+            if batch.producer_id >= 0:
+                _find_aborted(segment, batch, producers)
+            next_offset = batch.next_offset
+            valid_bytes = position + batch.size_bytes
+    except KafkaError as error:
+        logger.warning("segment %d, at byte %d: %s", segment.base_offset, valid_bytes, error.message)
+    producers.map_end_offset = next_offset
+    return segment.end_rebuild(valid_bytes)
+
+
+def _find_aborted(segment: Segment, batch: RecordBatch, producers: ProducerStates) -> None:
+    completed = producers.update(batch)
+    if completed is None:
+        return
+    if completed.is_aborted:
+        stable = producers.last_stable_offset(completed)
+        segment.transaction_index.append(
+            AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+        )
+    producers.complete(completed)

@@ -1,0 +1,50 @@
+"""How many segments are open at once: a node may have many thousands, and each open one takes three file descriptors.
+
+A segment says when it opened; beyond the limit the one that has been idle longest lets go of its files, in the manner of a
+clock: each gets a second chance if it was used since the hand last passed. Any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Protocol
+
+
+class Closable(Protocol):
+    used: bool
+
+    def release(self) -> None: ...
+
+
+class OpenSegments:
+    def __init__(self, limit: int = 1000) -> None:
+        self._limit = limit
+        self._segments: deque[Closable] = deque()
+        self._lock = threading.Lock()
+
+    def opened(self, segment: Closable) -> None:
+        """`segment` has just opened; another may have to let go for it."""
+        victim = None
+        with self._lock:
+            self._segments.append(segment)
+            if len(self._segments) > self._limit:
+                for _ in range(len(self._segments)):
+                    victim = self._segments.popleft()
+                    if not victim.used or victim is segment:
+                        break
+                    victim.used = False
+                    self._segments.append(victim)
+                    victim = None
+                else:
+                    victim = self._segments.popleft()
+        if victim is not None and victim is not segment:
+            victim.release()
+
+    def closed(self, segment: Closable) -> None:
+        with self._lock:
+            if segment in self._segments:
+                self._segments.remove(segment)
+
+    def __len__(self) -> int:
+        return len(self._segments)

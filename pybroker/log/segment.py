@@ -1,0 +1,393 @@
+"""A segment: record batches in one file, as they came over the wire, and the indexes that find them.
+
+One thread appends (the log's lock sees to it), any thread reads: a reader looks only at bytes below a position it was given
+by the log, and those never change. Files are opened at first use and let go when too many are open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from pybroker.base.filesystem import Buffer, File, FileSystem
+from pybroker.log.files import INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, file_name
+from pybroker.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetIndex, TimeIndex, TimestampOffset
+from pybroker.log.log_config import LogConfig
+from pybroker.log.open_segments import OpenSegments
+from pybroker.log.transaction_index import TransactionIndex
+from pybroker.protocol.records.batch import HEADER_BYTES, LOG_OVERHEAD, RecordBatch
+
+SCAN_BYTES: Final = 16 * 1024
+RECOVERY_READ_BYTES: Final = 4 * 1024 * 1024
+
+# Of a batch header: base offset, length, last offset delta.
+_unpack_place = Struct(">qi11xi").unpack_from
+_PLACE_BYTES: Final = 27
+
+
+class FileSlice:
+    """Bytes of a file that are on their way to a reader; keeps the file open."""
+
+    __slots__ = ("file", "length", "position")
+
+    def __init__(self, file: File, position: int, length: int) -> None:
+        self.file = file
+        self.position = position
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def read(self) -> bytes:
+        return self.file.read(self.position, self.length)
+
+    def __repr__(self) -> str:
+        return f"FileSlice({self.file.path}, {self.position}, {self.length})"
+
+
+class BatchPlace(NamedTuple):
+    """Where a batch lies in its segment."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+
+    @property
+    def end(self) -> int:
+        return self.position + self.size_bytes
+
+
+class Segment:
+    __slots__ = (
+        "_bytes_since_index_entry",
+        "_dir",
+        "_file",
+        "_filesystem",
+        "_index_interval_bytes",
+        "_max",
+        "_open_segments",
+        "_rolling_timestamp",
+        "_suffix",
+        "base_offset",
+        "created_ms",
+        "index",
+        "size_bytes",
+        "time_index",
+        "transaction_index",
+        "used",
+    )
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        open_segments: OpenSegments,
+        *,
+        size_bytes: int = 0,
+        created_ms: int = 0,
+        suffix: str = "",
+    ) -> None:
+        """A segment whose files are, or will be, in `directory`, with `suffix` behind their names."""
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        self.created_ms = created_ms
+        self.used = False
+        self._filesystem = filesystem
+        self._dir = directory
+        self._suffix = suffix
+        self._open_segments = open_segments
+        self._index_interval_bytes = config.index_interval_bytes
+        self._file: File | None = None
+        self._bytes_since_index_entry = 0
+        self._max: TimestampOffset | None = None  # the highest timestamp, read from the index when first asked for
+        self._rolling_timestamp: int | None = None
+        self.index = OffsetIndex(filesystem, self.path(INDEX), base_offset, config.segment_index_bytes)
+        self.time_index = TimeIndex(filesystem, self.path(TIME_INDEX), base_offset, config.segment_index_bytes)
+        self.transaction_index = TransactionIndex(filesystem, self.path(TRANSACTION_INDEX), base_offset)
+
+    def path(self, suffix: str) -> str:
+        return f"{self._dir}/{file_name(self.base_offset, suffix)}{self._suffix}"
+
+    @property
+    def file(self) -> File:
+        self.used = True
+        file = self._file
+        if file is None:
+            file = self._file = self._filesystem.open(self.path(LOG), create=True)
+            self._open_segments.opened(self)
+        return file
+
+    # Writing.
+
+    def create(self, config: LogConfig) -> None:
+        """Make the files, so that the segment is there when the log is next opened."""
+        file = self.file
+        if config.preallocate:
+            file.truncate(config.segment_bytes)
+        self.index.create()
+        self.time_index.create()
+
+    def append(self, data: Buffer, batches: Sequence[RecordBatch]) -> None:
+        """`batches` are those in `data`, offsets assigned. On an OSError nothing has been appended."""
+        position = self.size_bytes
+        (self._file or self.file).write(position, data)
+        for batch in batches:
+            self._note(position, batch.base_offset + batch.last_offset_delta, batch.max_timestamp, batch.size_bytes)
+            position += batch.size_bytes
+        self.size_bytes = position
+
+    def _note(self, position: int, last_offset: int, max_timestamp: int, size_bytes: int) -> None:
+        """Index a batch at `position`, if it is time for an entry."""
+        highest = self._max or self.highest_timestamp
+        if max_timestamp > highest.timestamp:
+            self._max = highest = TimestampOffset(max_timestamp, last_offset)
+        if self._rolling_timestamp is None and max_timestamp >= 0:
+            self._rolling_timestamp = max_timestamp
+        if self._bytes_since_index_entry > self._index_interval_bytes:
+            self.index.append(last_offset, position)
+            self.time_index.maybe_append(*highest)
+            self._bytes_since_index_entry = 0
+        self._bytes_since_index_entry += size_bytes
+
+    def can_hold(self, offset: int) -> bool:
+        return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
+
+    def should_roll(
+        self, incoming_bytes: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig, jitter_ms: int
+    ) -> bool:
+        """Whether the next append must go to a new segment."""
+        size = self.size_bytes
+        if size > config.segment_bytes - incoming_bytes:
+            return size > 0
+        if size > 0 and self._waited_ms(now_ms, max_timestamp) > config.segment_ms - jitter_ms:
+            return True
+        return self.index.is_full or self.time_index.is_full or not self.can_hold(last_offset)
+
+    def _waited_ms(self, now_ms: int, max_timestamp: int) -> int:
+        """How long the segment has been filling: by the records' own time, if they have one."""
+        if self._rolling_timestamp is None and self.size_bytes:
+            first = self.first_batch()
+            if first is not None and first.max_timestamp >= 0:
+                self._rolling_timestamp = first.max_timestamp
+        if self._rolling_timestamp is not None:
+            return max_timestamp - self._rolling_timestamp if max_timestamp >= 0 else 0
+        return now_ms - self.created_ms
+
+    def became_inactive(self) -> None:
+        """The last entry of the time index tells the segment's highest timestamp; then the files are cut to size."""
+        if self.file.size() > self.size_bytes:
+            self.file.truncate(self.size_bytes)
+        self.time_index.maybe_append(*self.highest_timestamp)
+        self.index.trim()
+        self.time_index.trim()
+
+    def flush(self) -> None:
+        self.file.sync()
+        self.index.flush()
+        self.time_index.flush()
+        self.transaction_index.flush()
+
+    def truncate_to(self, offset: int) -> int:
+        """Drop the batches from `offset` on; returns how many bytes went."""
+        place = self.locate(offset, self.size_bytes)
+        if place is None:
+            return 0
+        self.index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
+        self.file.truncate(place.position)
+        dropped, self.size_bytes = self.size_bytes - place.position, place.position
+        self._bytes_since_index_entry = 0
+        self._max = None
+        if place.position == 0:
+            self._rolling_timestamp = None
+        self._max = self._highest_by_scan()
+        return dropped
+
+    # Reading.
+
+    def locate(self, offset: int, limit: int) -> BatchPlace | None:
+        """The first batch that reaches `offset`, among those that end by the position `limit`."""
+        for place in self.places(self.index.lookup(offset).position, limit):
+            if place.last_offset >= offset:
+                return place
+        return None
+
+    def places(self, position: int, limit: int) -> Iterator[BatchPlace]:
+        """The batches from `position`, where one starts, to `limit`, by their headers alone."""
+        file = self.file
+        chunk, start = b"", position
+        while position + _PLACE_BYTES <= limit:
+            at = position - start
+            if at + _PLACE_BYTES > len(chunk):
+                chunk, start, at = file.read(position, min(SCAN_BYTES, limit - position)), position, 0
+                if len(chunk) < _PLACE_BYTES:
+                    return
+            base_offset, length, last_offset_delta = _unpack_place(chunk, at)
+            size = length + LOG_OVERHEAD
+            if size < HEADER_BYTES or position + size > limit:
+                return
+            yield BatchPlace(position, size, base_offset, base_offset + last_offset_delta)
+            position += size
+
+    def slice_from(self, first: BatchPlace, max_bytes: int, limit: int) -> FileSlice:
+        """Whole batches from `first` on: as many as `max_bytes` take, but one at least, none beyond `limit`."""
+        start = first.position
+        stop = min(start + max_bytes, limit)
+        if stop < limit:
+            stop = self._batch_end_before(first, stop, limit)
+        return FileSlice(self.file, start, max(stop, first.end) - start)
+
+    def _batch_end_before(self, first: BatchPlace, stop: int, limit: int) -> int:
+        """The last position up to `stop` where a batch ends: the index knows one near it, headers lead on from there."""
+        position = max(first.end, self.index.lookup_position(stop))
+        for place in self.places(position, limit):
+            if place.end > stop:
+                break
+            position = place.end
+        return position
+
+    def batches(self, position: int = 0, limit: int | None = None) -> Iterator[tuple[int, RecordBatch]]:
+        """(position, batch) from `position` on, bytes and all; stops before what is not a whole batch of format v2."""
+        limit = self.size_bytes if limit is None else limit
+        file = self.file
+        while position + HEADER_BYTES <= limit:
+            chunk = memoryview(file.read(position, min(RECOVERY_READ_BYTES, limit - position)))
+            at = 0
+            while at + HEADER_BYTES <= len(chunk):
+                size = _unpack_place(chunk, at)[1] + LOG_OVERHEAD
+                if size < HEADER_BYTES or position + at + size > limit:
+                    return
+                if at + size > len(chunk):
+                    break
+                yield position + at, RecordBatch(chunk[at : at + size])
+                at += size
+            if at == 0:
+                # A batch larger than a read: take it whole.
+                size = _unpack_place(chunk, 0)[1] + LOG_OVERHEAD
+                yield position, RecordBatch(file.read(position, size))
+                at = size
+            position += at
+
+    def first_batch(self) -> RecordBatch | None:
+        header = self.file.read(0, HEADER_BYTES)
+        if len(header) < HEADER_BYTES:
+            return None
+        size = _unpack_place(header, 0)[1] + LOG_OVERHEAD
+        return RecordBatch(self.file.read(0, size)) if HEADER_BYTES <= size <= self.size_bytes else None
+
+    def next_offset(self) -> int:
+        """The offset behind the last batch."""
+        end = self.base_offset
+        for place in self.places(self.index.last().position, self.size_bytes):
+            end = place.last_offset + 1
+        return end
+
+    @property
+    def highest_timestamp(self) -> TimestampOffset:
+        """The highest timestamp of any batch, with the last offset of that batch; -1 if there is none."""
+        highest = self._max
+        if highest is None:
+            highest = self._max = self.time_index.last()
+        return highest
+
+    def retention_timestamp(self) -> int:
+        """What the age of the segment counts from."""
+        timestamp = self.highest_timestamp.timestamp
+        return timestamp if timestamp >= 0 else self._filesystem.modified_ms(self.path(LOG))
+
+    # Recovery.
+
+    def sanity_check(self) -> None:
+        """CorruptIndexError if an index cannot be right and must be rebuilt."""
+        self.index.sanity_check(self.size_bytes)
+        self.time_index.sanity_check()
+        self.transaction_index.sanity_check()
+
+    def index_batch(self, position: int, batch: RecordBatch) -> None:
+        """For a rebuild, which goes over every batch in order."""
+        self._note(position, batch.last_offset, batch.max_timestamp, batch.size_bytes)
+
+    def start_rebuild(self) -> None:
+        """Empty indexes, ready to be filled again by `index_batch`."""
+        self.index.truncate()
+        self.time_index.truncate()
+        self.transaction_index.reset()
+        self._bytes_since_index_entry = 0
+        self._max = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._rolling_timestamp = None
+
+    def end_rebuild(self, valid_bytes: int) -> int:
+        """Cut the file at `valid_bytes`; returns how many bytes were no whole valid batch."""
+        dropped = self.size_bytes - valid_bytes
+        if dropped > 0:
+            self.file.truncate(valid_bytes)
+            self.size_bytes = valid_bytes
+        self.time_index.maybe_append(*self.highest_timestamp)
+        self.index.trim()
+        self.time_index.trim()
+        return dropped
+
+    def _highest_by_scan(self) -> TimestampOffset:
+        """After a truncation the last entry may not be the highest timestamp: look at the batches behind it."""
+        highest = self.time_index.last()
+        for _, batch in self.batches(self.index.lookup(highest.offset).position):
+            if batch.max_timestamp > highest.timestamp:
+                highest = TimestampOffset(batch.max_timestamp, batch.last_offset)
+        return highest
+
+    # Files.
+
+    def update_config(self, config: LogConfig) -> None:
+        self._index_interval_bytes = config.index_interval_bytes
+        self.index.set_max_bytes(config.segment_index_bytes)
+        self.time_index.set_max_bytes(config.segment_index_bytes)
+
+    def change_suffix(self, suffix: str) -> None:
+        """Rename every file of the segment that exists."""
+        for kind in SEGMENT_SUFFIXES:
+            old = self.path(kind)
+            if self._filesystem.exists(old):
+                self._filesystem.rename(old, f"{self._dir}/{file_name(self.base_offset, kind)}{suffix}")
+        self._suffix = suffix
+        self._renamed()
+
+    def directory_moved(self, directory: str) -> None:
+        self._dir = directory
+        self._renamed()
+
+    def _renamed(self) -> None:
+        self.index.moved(self.path(INDEX))
+        self.time_index.moved(self.path(TIME_INDEX))
+        self.transaction_index.moved(self.path(TRANSACTION_INDEX))
+
+    def delete(self) -> None:
+        """Remove every file of the segment that exists. Takes long for a large one: not on a thread that serves."""
+        self.release()
+        for kind in SEGMENT_SUFFIXES:
+            if self._filesystem.exists(self.path(kind)):
+                self._filesystem.remove(self.path(kind))
+
+    def release(self) -> None:
+        """Let go of descriptors and maps; whoever still sends from the file keeps it open."""
+        self._file = None
+        self.index.release()
+        self.time_index.release()
+        self.transaction_index.release()
+
+    def close(self) -> None:
+        """As `release`, with the highest timestamp noted and the files cut to what they hold."""
+        if self._max is not None:
+            self.time_index.maybe_append(*self._max)
+        if self._file is not None:
+            if self._file.size() > self.size_bytes:
+                self._file.truncate(self.size_bytes)
+            self._open_segments.closed(self)
+            self._file = None
+        self.index.close()
+        self.time_index.close()
+        self.transaction_index.release()

@@ -1,0 +1,61 @@
+"""One place that opens a log for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pybroker.base.filesystem import FileSystem, OsFileSystem
+from pybroker.base.ids import Uuid
+from pybroker.log.background import Background, Inline
+from pybroker.log.files import TopicPartition
+from pybroker.log.loader import open_log
+from pybroker.log.log import Log
+from pybroker.log.log_config import LogConfig
+from pybroker.log.open_segments import OpenSegments
+from pybroker.protocol.records.batch import iter_batches
+
+PARTITION = TopicPartition("orders", 0)
+NOW_MS = 10_000
+
+
+def opened(
+    directory: object,
+    overrides: dict[str, Any] | None = None,
+    *,
+    filesystem: FileSystem | None = None,
+    background: Background | None = None,
+    is_clean: bool = False,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    topic_id: Uuid | None = None,
+    now_ms: int = NOW_MS,
+) -> Log:
+    return open_log(
+        filesystem or OsFileSystem(),
+        f"{directory}/{PARTITION}",
+        PARTITION,
+        LogConfig.of(overrides),
+        now_ms=now_ms,
+        background=background or Inline(),
+        open_segments=OpenSegments(),
+        is_clean=is_clean,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+        topic_id=topic_id,
+    )
+
+
+def read_all(
+    log: Log, start: int | None = None, *, max_bytes: int = 1000, upper: int | None = None
+) -> list[tuple[int, bytes | None]]:
+    """(offset, value) of every record from `start` on, fetched as a consumer would."""
+    offset = log.log_start_offset if start is None else start
+    first = offset
+    found: list[tuple[int, bytes | None]] = []
+    while (fetched := log.read(offset, max_bytes, upper=upper)).slice is not None:
+        data = fetched.slice.read()
+        batches = list(iter_batches(data))
+        assert sum(batch.size_bytes for batch in batches) == len(data) == len(fetched.slice)
+        found += [(record.offset, record.value) for batch in batches for record in batch.records() if record.offset >= first]
+        offset = batches[-1].next_offset
+    return found
