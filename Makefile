@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint format interop perf fuzz docs clean
+.PHONY: help install run test lint format interop perf bench-log fuzz docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ interop: install  ## compare with Apache Kafka's own classes and with stock clie
 
 perf: install  ## print the measurements
 	$(PYTEST) -m perf -s tests/perf
+
+bench-log: install  ## what the log store costs, at full size
+	LOG_MIB=$(or $(LOG_MIB),1024) CLEANER_MIB=$(or $(CLEANER_MIB),1024) $(PYTEST) -m perf -s --timeout 1800 tests/perf/test_log*.py tests/perf/test_producer_state.py tests/perf/test_cleaner.py
 
 fuzz: install  ## a million mutated frames (FRAMES=n for another number)
 	FRAMES=$(or $(FRAMES),1000000) $(PYTEST) -m fuzz -s --timeout 3600 tests/fuzz

@@ -18,7 +18,8 @@ from pybroker.log.open_segments import OpenSegments
 from pybroker.log.transaction_index import TransactionIndex
 from pybroker.protocol.records.batch import HEADER_BYTES, LOG_OVERHEAD, RecordBatch
 
-SCAN_BYTES: Final = 16 * 1024
+FIRST_SCAN_BYTES: Final = 512
+SCAN_BYTES: Final = 32 * 1024
 RECOVERY_READ_BYTES: Final = 4 * 1024 * 1024
 
 # Of a batch header: base offset, length, last offset delta.
@@ -220,11 +221,14 @@ class Segment:
     def places(self, position: int, limit: int) -> Iterator[BatchPlace]:
         """The batches from `position`, where one starts, to `limit`, by their headers alone."""
         file = self.file
-        chunk, start = b"", position
+        chunk, start, read_bytes = b"", position, FIRST_SCAN_BYTES
         while position + _PLACE_BYTES <= limit:
             at = position - start
             if at + _PLACE_BYTES > len(chunk):
-                chunk, start, at = file.read(position, min(SCAN_BYTES, limit - position)), position, 0
+                # Small batches are read many at once, of large ones little more than the header.
+                if 0 < at < len(chunk) + _PLACE_BYTES and read_bytes < SCAN_BYTES:
+                    read_bytes *= 4
+                chunk, start, at = file.read(position, min(read_bytes, limit - position)), position, 0
                 if len(chunk) < _PLACE_BYTES:
                     return
             base_offset, length, last_offset_delta = _unpack_place(chunk, at)
@@ -238,9 +242,11 @@ class Segment:
         """Whole batches from `first` on: as many as `max_bytes` take, but one at least, none beyond `limit`."""
         start = first.position
         stop = min(start + max_bytes, limit)
-        if stop < limit:
+        if stop <= first.end:
+            stop = first.end
+        elif stop < limit:
             stop = self._batch_end_before(first, stop, limit)
-        return FileSlice(self.file, start, max(stop, first.end) - start)
+        return FileSlice(self.file, start, stop - start)
 
     def _batch_end_before(self, first: BatchPlace, stop: int, limit: int) -> int:
         """The last position up to `stop` where a batch ends: the index knows one near it, headers lead on from there."""
