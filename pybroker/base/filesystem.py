@@ -157,8 +157,10 @@ class OsFile:
         os.fdatasync(self._fd)
 
     def map(self, size: int) -> mmap.mmap:
-        if os.fstat(self._fd).st_size < size:
-            os.ftruncate(self._fd, size)
+        present = os.fstat(self._fd).st_size
+        if present < size:
+            # A hole in a mapped file is a SIGBUS on a full disk: take the room now, while it can be refused.
+            os.posix_fallocate(self._fd, present, size - present)
         return mmap.mmap(self._fd, size)
 
     def close(self) -> None:

@@ -33,12 +33,25 @@ class CorruptIndexError(Exception):
     """An index that must be rebuilt from its segment."""
 
 
+class _Empty(bytes):
+    """What stands for the map of an empty file, which cannot be mapped."""
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+_EMPTY: Final = _Empty()
+
+
 class Index:
     """Fixed-size entries in ascending order, none of which is all zeros."""
 
     entry: ClassVar[Struct]
 
-    __slots__ = ("_count", "_filesystem", "_lock", "_map", "_max_entries", "base_offset", "path")
+    __slots__ = ("_count", "_filesystem", "_is_dirty", "_lock", "_map", "_max_entries", "base_offset", "path")
 
     def __init__(self, filesystem: FileSystem, path: str, base_offset: int, max_bytes: int) -> None:
         self.path = path
@@ -47,6 +60,7 @@ class Index:
         self._max_entries = max_bytes // self.entry.size
         self._count = -1  # not looked at yet
         self._map: Mapping | None = None
+        self._is_dirty = False
         self._lock = threading.Lock()
 
     @property
@@ -67,14 +81,10 @@ class Index:
         """Make the file, empty, so that its absence later means a loss."""
         self._filesystem.open(self.path, create=True).close()
         self._count = 0
+        self._is_dirty = True
 
     def set_max_bytes(self, max_bytes: int) -> None:
         self._max_entries = max_bytes // self.entry.size
-
-    def truncate(self) -> None:
-        with self._lock:
-            self._opened()
-            self._cut(0)
 
     def trim(self) -> None:
         """Give back what the file has beyond its entries; further appends take it again."""
@@ -84,9 +94,17 @@ class Index:
                 self._unmap(trimmed=True)
 
     def flush(self) -> None:
+        """Entries and size of the file on disk."""
         with self._lock:
-            if self._map is not None:
-                self._map.flush()
+            if self._is_dirty:
+                self._is_dirty = False
+                if self._map is not None:
+                    self._map.flush()
+                file = self._filesystem.open(self.path)
+                try:
+                    file.sync()
+                finally:
+                    file.close()
 
     def release(self) -> None:
         """Let go of the map; the next use maps again."""
@@ -102,19 +120,32 @@ class Index:
         with self._lock:
             self.path = path
 
+    def start_over(self, path: str) -> None:
+        """Begin anew, empty, in another file."""
+        with self._lock:
+            self._unmap(trimmed=False)
+            self.path = path
+            file = self._filesystem.open(path, create=True)
+            try:
+                file.truncate(0)
+            finally:
+                file.close()
+            self._count = 0
+            self._is_dirty = True
+
     def _opened(self) -> Mapping:
-        """The map, made if need be. Called with the lock held, as everything below."""
+        """The map of what the file holds, made if need be. Called with the lock held, as everything below."""
         mapping = self._map
         if mapping is None:
             file = self._filesystem.open(self.path, create=True)
             try:
                 size = file.size()
                 whole = size - size % self.entry.size
-                mapping = file.map(max(whole, FIRST_CAPACITY))
+                mapping = file.map(whole) if whole else _EMPTY
             finally:
                 file.close()
             self._map = mapping
-            if self._count < 0:
+            if not 0 <= self._count <= whole // self.entry.size:
                 self._count = self._entries_in(mapping, whole // self.entry.size)
         return mapping
 
@@ -133,13 +164,14 @@ class Index:
 
     def _room_for_one(self) -> Mapping:
         mapping = self._opened()
+        self._is_dirty = True
         capacity = len(mapping)
         if (self._count + 1) * self.entry.size > capacity:
             self._map = None
             mapping.close()
             file = self._filesystem.open(self.path)
             try:
-                self._map = mapping = file.map(2 * capacity)
+                self._map = mapping = file.map(2 * capacity or FIRST_CAPACITY // self.entry.size * self.entry.size)
             finally:
                 file.close()
         return mapping
@@ -161,6 +193,7 @@ class Index:
         mapping = self._opened()
         size = self.entry.size
         if count < self._count:
+            self._is_dirty = True
             with memoryview(mapping) as view:
                 view[count * size : self._count * size] = bytes((self._count - count) * size)
             self._count = count
@@ -172,6 +205,7 @@ class Index:
         length = len(mapping)
         mapping.close()
         if trimmed and length != self._count * self.entry.size:
+            self._is_dirty = True
             file = self._filesystem.open(self.path)
             try:
                 file.truncate(self._count * self.entry.size)

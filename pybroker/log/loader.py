@@ -138,7 +138,7 @@ class _Loader:
         leader_epochs = self._leader_epochs()
         recovered = len(segments) if is_clean else self._first_to_recover(segments, recovery_point)
         for number, segment in enumerate(segments[:recovered]):
-            self._check_indexes(segment, segments[:number])
+            self._check_indexes(segment, segments[:number], is_complete=is_clean or number + 1 < recovered)
         if recovered < len(segments):
             segments, recovery_point = self._recover(segments, recovered, recovery_point)
         producers = producers_of(self.snapshots)
@@ -247,11 +247,13 @@ class _Loader:
                 self.filesystem.remove(f"{self.directory}/{file.name}")
         return [self._segment(base_offset, sizes[base_offset]) for base_offset in sorted(sizes)]
 
-    def _check_indexes(self, segment: Segment, before: list[Segment]) -> None:
-        if not segment.size_bytes or self._look_right(segment):
+    def _check_indexes(self, segment: Segment, before: list[Segment], *, is_complete: bool) -> None:
+        if not segment.size_bytes or (is_complete and self._look_right(segment)):
             return
         try:
             segment.sanity_check()
+            if not is_complete:
+                segment.complete_time_index()
         except CorruptIndexError as error:
             logger.warning("%s: rebuilding the indexes of segment %d: %s", self.partition, segment.base_offset, error)
             recover_segment(segment, self._producers_before(segment, before))
@@ -335,8 +337,9 @@ class _Loader:
                     segment.base_offset,
                     len(lost),
                 )
-                for gone in lost:
+                for gone in reversed(lost):
                     gone.delete()
+                self.filesystem.sync_dir(self.directory)
                 return segments[: number + 1], min(recovery_point, segment.next_offset())
         return segments, recovery_point
 

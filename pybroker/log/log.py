@@ -236,8 +236,13 @@ class Log:
             segment = self._new_segment(base_offset, now_ms)
             self.segments = (*self.segments, segment)
             self._end = (end, segment, 0)
-            self._background.run(lambda: self.flush(base_offset))
+            self._background.run(lambda: self._flush_rolled(active, base_offset))
             return segment
+
+    def _flush_rolled(self, segment: Segment, end: int) -> None:
+        """Its records may be on disk already; the last entries of its indexes are not."""
+        segment.flush()
+        self.flush(end)
 
     def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
         segment = Segment(self.filesystem, self.directory, base_offset, self.config, self._open_segments, created_ms=now_ms)
@@ -367,7 +372,7 @@ class Log:
     def _first_record_at(self, segment: Segment, timestamp: int, from_offset: int) -> TimestampedOffset | None:
         _, active, active_size = self._end
         limit = active_size if segment is active else segment.size_bytes
-        start = max(from_offset, self.log_start_offset)
+        start = self.log_start_offset
         for _, batch in segment.batches(segment.index.lookup(from_offset).position, limit):
             if batch.max_timestamp >= timestamp and batch.last_offset >= start:
                 for record in batch.records():
@@ -427,14 +432,17 @@ class Log:
             self.segments = tuple(kept)
             self._reads = {}
             active = kept[-1]
+            # On disk from the end backwards, and before anything is appended: what was dropped must not come back behind it.
+            self._delete_segments(dropped[::-1])
+            self.filesystem.sync_dir(self.directory)
             active.truncate_to(offset)
             self._end = (offset, active, active.size_bytes)
-            self._delete_segments(dropped)
             self.leader_epochs.truncate_from_end(offset)
             self.log_start_offset = min(self.log_start_offset, offset)
             self.recovery_point = min(self.recovery_point, offset)
             self.high_watermark = min(self.high_watermark, offset)
             self.rebuild_producers(now_ms)
+            self.filesystem.sync_dir(self.directory)
             return True
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int, *, log_start_offset: int | None = None) -> None:
@@ -443,7 +451,7 @@ class Log:
             self._check_open()
             logger.info("%s: dropping everything to start anew at offset %d", self.partition, offset)
             dropped, self.segments = self.segments, ()
-            self._delete_segments(dropped, at_once=True)
+            self._delete_segments(dropped[::-1], at_once=True)
             segment = self._new_segment(offset, now_ms)
             self.segments = (segment,)
             self._reads = {}
@@ -454,6 +462,7 @@ class Log:
             self.log_start_offset = offset if log_start_offset is None else log_start_offset
             self.recovery_point = min(self.recovery_point, offset)
             self.high_watermark = self.log_start_offset
+            self.filesystem.sync_dir(self.directory)
 
     def rebuild_producers(self, now_ms: int) -> None:
         """The producers as of the end of the log, from the newest snapshot and what was written behind it."""
@@ -504,7 +513,10 @@ class Log:
             return count
 
     def _delete_segments(self, segments: Sequence[Segment], *, at_once: bool = False) -> None:
-        """In two steps: renamed now, removed when whoever still reads them has had time to finish."""
+        """In two steps: renamed now, removed when whoever still reads them has had time to finish.
+
+        In the order given, so that a crash on the way leaves a log without a hole.
+        """
         if not segments:
             return
         snapshots = [self.producers.snapshots.mark_deleted(segment.base_offset) for segment in segments]

@@ -27,18 +27,18 @@ class OpenSegments:
         """`segment` has just opened; another may have to let go for it."""
         victim = None
         with self._lock:
-            self._segments.append(segment)
-            if len(self._segments) > self._limit:
-                for _ in range(len(self._segments)):
-                    victim = self._segments.popleft()
-                    if not victim.used or victim is segment:
+            segments = self._segments
+            if len(segments) >= self._limit:
+                for _ in range(len(segments)):
+                    victim = segments.popleft()
+                    if not victim.used:
                         break
                     victim.used = False
-                    self._segments.append(victim)
-                    victim = None
+                    segments.append(victim)
                 else:
-                    victim = self._segments.popleft()
-        if victim is not None and victim is not segment:
+                    victim = segments.popleft()
+            segments.append(segment)
+        if victim is not None:
             victim.release()
 
     def closed(self, segment: Closable) -> None:

@@ -11,8 +11,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from pybroker.base.filesystem import Buffer, File, FileSystem
-from pybroker.log.files import INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, file_name
-from pybroker.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, OffsetIndex, TimeIndex, TimestampOffset
+from pybroker.log.files import CLEANED, INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, file_name
+from pybroker.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, CorruptIndexError, OffsetIndex, TimeIndex, TimestampOffset
 from pybroker.log.log_config import LogConfig
 from pybroker.log.open_segments import OpenSegments
 from pybroker.log.transaction_index import TransactionIndex
@@ -116,17 +116,18 @@ class Segment:
     @property
     def file(self) -> File:
         self.used = True
-        file = self._file
-        if file is None:
-            file = self._file = self._filesystem.open(self.path(LOG), create=True)
-            self._open_segments.opened(self)
+        return self._file or self._open()
+
+    def _open(self, *, create: bool = False) -> File:
+        file = self._file = self._filesystem.open(self.path(LOG), create=create)
+        self._open_segments.opened(self)
         return file
 
     # Writing.
 
     def create(self, config: LogConfig) -> None:
         """Make the files, so that the segment is there when the log is next opened."""
-        file = self.file
+        file = self._open(create=True)
         if config.preallocate:
             file.truncate(config.segment_bytes)
         self.index.create()
@@ -193,7 +194,7 @@ class Segment:
         self.transaction_index.flush()
 
     def truncate_to(self, offset: int) -> int:
-        """Drop the batches from `offset` on; returns how many bytes went."""
+        """Drop the batches from `offset` on; returns how many bytes went, for good: they are off the disk too."""
         place = self.locate(offset, self.size_bytes)
         if place is None:
             return 0
@@ -201,6 +202,7 @@ class Segment:
         self.time_index.truncate_to(offset)
         self.transaction_index.truncate_to(offset)
         self.file.truncate(place.position)
+        self.file.sync()
         dropped, self.size_bytes = self.size_bytes - place.position, place.position
         self._bytes_since_index_entry = 0
         self._max = None
@@ -314,15 +316,27 @@ class Segment:
         self.time_index.sanity_check()
         self.transaction_index.sanity_check()
 
+    def complete_time_index(self) -> None:
+        """Add the last entry, which a crash just behind a roll may have cost; CorruptIndexError if there is a wrong one."""
+        last = self.time_index.last()
+        if last.timestamp >= 0:
+            place = self.locate(last.offset, self.size_bytes)
+            batch = None if place is None else RecordBatch(self.file.read(place.position, place.size_bytes))
+            if batch is None or (batch.last_offset, batch.max_timestamp) != (last.offset, last.timestamp):
+                raise CorruptIndexError(f"no batch ends at offset {last.offset} with timestamp {last.timestamp}")
+        self._max = self._highest_by_scan()
+        self.time_index.maybe_append(*self._max)
+
     def index_batch(self, position: int, batch: RecordBatch) -> None:
         """For a rebuild, which goes over every batch in order."""
         self._note(position, batch.last_offset, batch.max_timestamp, batch.size_bytes)
 
     def start_rebuild(self) -> None:
-        """Empty indexes, ready to be filled again by `index_batch`."""
-        self.index.truncate()
-        self.time_index.truncate()
-        self.transaction_index.reset()
+        """Empty indexes, ready to be filled again by `index_batch`. They are made aside, since a crash in the middle must not
+        leave some that look whole."""
+        self.index.start_over(self.path(INDEX) + CLEANED)
+        self.time_index.start_over(self.path(TIME_INDEX) + CLEANED)
+        self.transaction_index.start_over(self.path(TRANSACTION_INDEX) + CLEANED)
         self._bytes_since_index_entry = 0
         self._max = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._rolling_timestamp = None
@@ -332,10 +346,20 @@ class Segment:
         dropped = self.size_bytes - valid_bytes
         if dropped > 0:
             self.file.truncate(valid_bytes)
+            self.file.sync()
             self.size_bytes = valid_bytes
         self.time_index.maybe_append(*self.highest_timestamp)
         self.index.trim()
         self.time_index.trim()
+        for index in (self.index, self.time_index, self.transaction_index):
+            index.flush()
+            final = index.path.removesuffix(CLEANED)
+            if self._filesystem.exists(index.path):
+                self._filesystem.rename(index.path, final)
+            elif self._filesystem.exists(final):
+                self._filesystem.remove(final)
+            index.moved(final)
+        self._filesystem.sync_dir(self._dir)
         return dropped
 
     def _highest_by_scan(self) -> TimestampOffset:

@@ -82,11 +82,13 @@ class TransactionIndex:
                 self._cut(len(kept) * _ROW.size)
             self._last_offset = kept[-1].last_offset if kept else -1
 
-    def reset(self) -> None:
-        """Drop everything; the file stays, if there is one."""
+    def start_over(self, path: str) -> None:
+        """Begin anew, empty, in another file, which is made with the first row."""
         with self._lock:
-            if self._file is not None or self._filesystem.exists(self.path):
-                self._cut(0)
+            self._file = None
+            self.path = path
+            if self._filesystem.exists(path):
+                self._filesystem.remove(path)
             self._size, self._last_offset = 0, -1
 
     def sanity_check(self) -> None:
