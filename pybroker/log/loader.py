@@ -328,19 +328,22 @@ class _Loader:
             dropped = recover_segment(segment, producers)
             if self.on_segment_recovered is not None:
                 self.on_segment_recovered(len(segments) - number - 1)
-            if dropped:
-                lost = segments[number + 1 :]
+            lost = segments[number + 1 :]
+            end = segment.next_offset()
+            if dropped or (lost and end < lost[0].base_offset and segment.can_hold(lost[0].base_offset)):
                 logger.warning(
-                    "%s: cut %d bytes that are no valid batch off segment %d, and dropped %d segments behind it",
+                    "%s: segment %d ends at offset %d, where %d bytes that are no valid batch were cut off; "
+                    "%d segments behind it are dropped",
                     self.partition,
-                    dropped,
                     segment.base_offset,
+                    end,
+                    dropped,
                     len(lost),
                 )
                 for gone in reversed(lost):
                     gone.delete()
                 self.filesystem.sync_dir(self.directory)
-                return segments[: number + 1], min(recovery_point, segment.next_offset())
+                return segments[: number + 1], min(recovery_point, end)
         return segments, recovery_point
 
 

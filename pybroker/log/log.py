@@ -20,6 +20,7 @@ from pybroker.base.ids import Uuid
 from pybroker.log.appending import prepare_batch
 from pybroker.log.background import Background
 from pybroker.log.files import DELETED, LEADER_EPOCH_CHECKPOINT, SWAP, TopicPartition
+from pybroker.log.index import MAX_RELATIVE_OFFSET
 from pybroker.log.leader_epochs import LeaderEpochs
 from pybroker.log.log_config import LogConfig
 from pybroker.log.open_segments import OpenSegments
@@ -110,6 +111,8 @@ class Log:
         self._first_unstable_offset = producers.first_unstable_offset
         # The end as readers see it: (next offset, active segment, its size), replaced as one.
         self._end = (log_end_offset, self.segments[-1], self.segments[-1].size_bytes)
+        # Where the data ends: before the end of the log, if that was truncated to where no batch begins.
+        self._data_end = log_end_offset
         # Where recent reads ended, since the next fetch of that consumer begins there: offset to (segment, position).
         self._reads: dict[int, tuple[Segment, int]] = {}
 
@@ -195,7 +198,7 @@ class Log:
         max_timestamp = first.max_timestamp if last is first else max(batch.max_timestamp for batch in batches)
         segment = self._end[1]
         if segment.should_roll(len(data), max_timestamp, last_offset, now_ms, config, self._segment_jitter_ms):
-            segment = self.roll(now_ms, at=first.base_offset)
+            segment = self.roll(now_ms, incoming=(first.base_offset, last_offset))
         for batch in batches:
             epoch = batch.partition_leader_epoch
             if epoch != self.leader_epochs.latest_epoch and epoch >= 0:
@@ -207,6 +210,7 @@ class Log:
                 self._take_in(batch, segment)
         producers.map_end_offset = last_offset + 1
         self._end = (last_offset + 1, segment, segment.size_bytes)
+        self._data_end = last_offset + 1
         if last_offset + 1 - self.recovery_point >= config.flush_messages:
             self.flush(now_ms=now_ms)
 
@@ -222,13 +226,19 @@ class Log:
             self.producers.complete(completed)
         self._first_unstable_offset = self.producers.first_unstable_offset
 
-    def roll(self, now_ms: int, *, at: int | None = None) -> Segment:
-        """Begin a new segment at the end of the log, or at the offset of what comes next if that is further on."""
+    def roll(self, now_ms: int, *, incoming: tuple[int, int] | None = None) -> Segment:
+        """Begin a new segment, unless the active one is empty; `incoming` are the first and last offset of what comes next.
+
+        It is called by the offset at which the data before it ends, even if the log goes on further up: by a gap between
+        segments recovery knows that something was lost. Only one too wide for an index to span is left open.
+        """
         with self.lock:
             end = self._end[0]
-            base_offset = end if at is None else max(at, end)
             active = self.active
-            if active.base_offset == base_offset and active.size_bytes == 0:
+            base_offset = self._data_end
+            if incoming is not None and incoming[1] - base_offset > MAX_RELATIVE_OFFSET:
+                base_offset = incoming[0]
+            elif active.size_bytes == 0:
                 return active
             active.became_inactive()
             self.producers.map_end_offset = base_offset
@@ -437,6 +447,7 @@ class Log:
             self.filesystem.sync_dir(self.directory)
             active.truncate_to(offset)
             self._end = (offset, active, active.size_bytes)
+            self._data_end = active.next_offset()
             self.leader_epochs.truncate_from_end(offset)
             self.log_start_offset = min(self.log_start_offset, offset)
             self.recovery_point = min(self.recovery_point, offset)
@@ -456,6 +467,7 @@ class Log:
             self.segments = (segment,)
             self._reads = {}
             self._end = (offset, segment, 0)
+            self._data_end = offset
             self.leader_epochs.clear()
             self.producers.truncate_fully_and_start_at(offset)
             self._first_unstable_offset = None

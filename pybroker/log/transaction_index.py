@@ -89,7 +89,7 @@ class TransactionIndex:
             self.path = path
             if self._filesystem.exists(path):
                 self._filesystem.remove(path)
-            self._size, self._last_offset = 0, -1
+            self._size, self._last_offset, self._is_dirty = 0, -1, False
 
     def sanity_check(self) -> None:
         """CorruptIndexError if the index cannot be right and must be rebuilt."""

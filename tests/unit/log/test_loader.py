@@ -59,7 +59,7 @@ def test_a_torn_tail_is_cut_at_the_last_whole_batch(tmp_path: Path, caplog: pyte
     again = opened(tmp_path, SMALL, recovery_point=20)
     assert again.log_end_offset == 28
     assert [offset for offset, _ in read_all(again)] == list(range(28))
-    assert "cut 70 bytes that are no valid batch off segment 20" in caplog.text
+    assert "segment 20 ends at offset 28, where 70 bytes that are no valid batch were cut off" in caplog.text
 
 
 def test_what_comes_behind_a_broken_segment_is_dropped(tmp_path: Path) -> None:
@@ -72,6 +72,16 @@ def test_what_comes_behind_a_broken_segment_is_dropped(tmp_path: Path) -> None:
     assert [segment.base_offset for segment in again.segments] == [0, 10]
     assert again.leader_epochs.entries == ((0, 0), (1, 12))
     assert again.recovery_point == 10
+
+
+def test_a_segment_that_lost_whole_batches_takes_those_behind_it_along(tmp_path: Path) -> None:
+    log = filled(tmp_path)
+    log.close_files()
+    path = Path(log.segments[1].path(".log"))
+    path.write_bytes(path.read_bytes()[:-200])
+    again = opened(tmp_path, SMALL, recovery_point=10)
+    assert again.log_end_offset == 18
+    assert [(entry.producer_id, entry.last_sequence) for entry in again.producers.entries()] == [(5, 17)]
 
 
 def test_only_segments_from_the_recovery_point_on_are_scanned(tmp_path: Path) -> None:

@@ -146,9 +146,12 @@ def test_segments_roll_when_their_index_is_full(tmp_path: Path) -> None:
 def test_segments_roll_before_an_offset_that_their_index_cannot_hold(tmp_path: Path) -> None:
     log = opened(tmp_path)
     log.append_as_follower(batch([b"a"], base_offset=0), NOW_MS)
-    log.append_as_follower(batch([b"b"], base_offset=2**31), NOW_MS)
-    assert [segment.base_offset for segment in log.segments] == [0, 2**31]
-    assert read_all(log) == [(0, b"a"), (2**31, b"b")]
+    log.append_as_follower(batch([b"b", b"c"], base_offset=2**31), NOW_MS)
+    log.append_as_follower(batch([b"d", b"e"], base_offset=2**40), NOW_MS)
+    assert [segment.base_offset for segment in log.segments] == [0, 2**31, 2**40]
+    log.close_files()
+    again = opened(tmp_path)
+    assert [offset for offset, _ in read_all(again)] == [0, 2**31, 2**31 + 1, 2**40, 2**40 + 1]
 
 
 # Reading.
