@@ -176,6 +176,9 @@ class _Loader:
             segment_jitter_ms=segment_jitter_ms,
         )
         log.rebuild_producers(self.now_ms)
+        if not is_clean:
+            # What was removed, a snapshot of records that are lost say, must not be there again after the next crash.
+            self.filesystem.sync_dir(self.directory)
         return log
 
     # What a crash left half done.

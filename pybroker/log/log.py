@@ -251,7 +251,8 @@ class Log:
 
     def _flush_rolled(self, segment: Segment, end: int) -> None:
         """Its records may be on disk already; the last entries of its indexes are not."""
-        segment.flush()
+        if not self._is_closed:
+            segment.flush()
         self.flush(end)
 
     def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
@@ -262,6 +263,8 @@ class Log:
     def flush(self, upto: int | None = None, *, now_ms: int | None = None) -> None:
         """Put everything below the offset `upto`, or the end of the log, on disk, and move the recovery point there."""
         end, segments = self._end[0], self.segments
+        if self._is_closed:
+            return
         upto = end if upto is None else min(upto, end)
         start = self.recovery_point
         if upto > start:
@@ -607,14 +610,14 @@ class Log:
         with self.lock:
             self._is_closed = True
             for segment in self.segments:
-                segment.release()
+                segment.forget()
 
     def delete(self) -> None:
         """Remove the directory and all in it. Takes long: not on a thread that serves."""
         with self.lock:
             self._is_closed = True
             for segment in self.segments:
-                segment.release()
+                segment.forget()
             remove_tree(self.filesystem, self.directory)
 
     def _check_open(self) -> None:

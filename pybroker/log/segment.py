@@ -397,7 +397,7 @@ class Segment:
 
     def delete(self) -> None:
         """Remove every file of the segment that exists. Takes long for a large one: not on a thread that serves."""
-        self.release()
+        self.forget()
         for kind in SEGMENT_SUFFIXES:
             if self._filesystem.exists(self.path(kind)):
                 self._filesystem.remove(self.path(kind))
@@ -408,6 +408,11 @@ class Segment:
         self.index.release()
         self.time_index.release()
         self.transaction_index.release()
+
+    def forget(self) -> None:
+        """As `release`, for good: it no longer counts among the open ones."""
+        self._open_segments.closed(self)
+        self.release()
 
     def close(self) -> None:
         """As `release`, with the highest timestamp noted and the files cut to what they hold."""

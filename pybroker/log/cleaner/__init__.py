@@ -1,0 +1,1 @@
+"""Compaction: keeps the last record of each key, in a process of its own so that appends go on undisturbed."""
