@@ -91,9 +91,11 @@ def read_file(filesystem: FileSystem, path: str) -> bytes:
 def write_file(filesystem: FileSystem, path: str, data: bytes, *, sync: bool = True) -> None:
     """The whole file, replaced atomically: after a crash it holds the old bytes or the new ones."""
     temporary = path + ".tmp"
+    if filesystem.exists(temporary):
+        # Left by a crash. Its bytes are on disk, and without a sync the next crash would bring them back under our name.
+        filesystem.remove(temporary)
     file = filesystem.open(temporary, create=True)
     try:
-        file.truncate(0)
         file.write(0, data)
         if sync:
             file.sync()

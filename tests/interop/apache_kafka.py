@@ -1,11 +1,17 @@
-"""Apache Kafka as the judge: its jars, fetched once by Maven into build/, and small Java programs of ours against them."""
+"""Apache Kafka as the judge: its jars, fetched once by Maven into build/, its command line tools, and small Java programs
+of ours against them. `apache_tool` runs a tool once; `apache_tools` keeps one JVM for many runs."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 from zipfile import ZipFile
 
 import pytest
@@ -15,6 +21,16 @@ ROOT = Path(__file__).resolve().parents[2]
 JAVA = Path(__file__).resolve().parent / "java"
 JARS = ROOT / "build" / f"kafka-{KAFKA_VERSION}"
 CLASSES = ROOT / "build" / "interop-classes"
+# A JVM that lives for seconds: the first compiler only, and what it prints is UTF-8 whatever the locale says.
+JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8")
+
+STORAGE_TOOL = "kafka.tools.StorageTool"
+DUMP_LOG_SEGMENTS = "org.apache.kafka.tools.DumpLogSegments"
+TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
+GET_OFFSET_SHELL = "org.apache.kafka.tools.GetOffsetShell"
+DELETE_RECORDS_COMMAND = "org.apache.kafka.tools.DeleteRecordsCommand"
+TRANSACTIONS_COMMAND = "org.apache.kafka.tools.TransactionsCommand"
+HEX_DECODER = "DumpLines$Hex"  # for DumpLogSegments, in the JVM of `apache_tools`
 
 
 @cache
@@ -50,4 +66,55 @@ def java_command(main_class: str) -> tuple[str, ...]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         if done.returncode != 0:
             pytest.fail(f"javac {source.name}:\n{done.stderr}")
-    return ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath, main_class)
+    return ("java", *JVM, "-cp", classpath, main_class)
+
+
+class ToolRun(NamedTuple):
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    def checked(self) -> str:
+        """The output of a run that had nothing to complain about."""
+        assert self.exit_code == 0, self
+        assert not self.stderr, self
+        return self.stdout
+
+
+def apache_tool(main_class: str, *args: str, timeout_s: float = 60) -> ToolRun:
+    """One run of a tool in a JVM of its own (about a second); its logger says nothing."""
+    command = ("java", *JVM, "-cp", f"{jars()}/*", main_class, *args)
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=timeout_s)
+    return ToolRun(done.returncode, done.stdout, done.stderr)
+
+
+class ApacheTools:
+    """Tools one after the other in one JVM, some milliseconds each (java/DumpLines.java)."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def run(self, main_class: str, *args: str, timeout_s: float = 60) -> ToolRun:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        limit = threading.Timer(timeout_s, self._process.kill)
+        limit.start()
+        try:
+            self._process.stdin.write(json.dumps([main_class, *args]) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        finally:
+            limit.cancel()
+        assert line, f"the JVM ended in {main_class}, after {timeout_s} s at most"
+        answer = json.loads(line)
+        return ToolRun(answer["exit"], answer["out"], answer["err"])
+
+
+@contextmanager
+def apache_tools() -> Iterator[ApacheTools]:
+    command = java_command("DumpLines")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
+        try:
+            yield ApacheTools(process)
+        finally:
+            process.kill()
