@@ -73,13 +73,9 @@ def open_log(
 
     `is_clean`: the last stop was one, so that nothing needs recovery. `on_segment_recovered` is told how many remain.
     """
-    return _Loader(filesystem, directory, partition, config, now_ms, background, open_segments, on_segment_recovered).load(
-        log_start_offset,
-        recovery_point,
-        is_clean,
-        _topic_id(filesystem, directory, topic_id),
-        segment_jitter_ms,
-        lambda snapshots: ProducerStates(
+
+    def producers_of(snapshots: list[int]) -> ProducerStates:
+        return ProducerStates(
             filesystem,
             directory,
             partition,
@@ -87,8 +83,13 @@ def open_log(
             max_transaction_timeout_ms=max_transaction_timeout_ms,
             verifies_transactions=verifies_transactions,
             snapshots=snapshots,
-        ),
+        )
+
+    found_id = _topic_id(filesystem, directory, topic_id)
+    loader = _Loader(
+        filesystem, directory, partition, config, producers_of, now_ms, background, open_segments, on_segment_recovered
     )
+    return loader.load(log_start_offset, recovery_point, is_clean, found_id, segment_jitter_ms)
 
 
 def _topic_id(filesystem: FileSystem, directory: str, given: Uuid | None) -> Uuid | None:
@@ -108,6 +109,7 @@ class _Loader:
         directory: str,
         partition: TopicPartition,
         config: LogConfig,
+        producers_of: Callable[[list[int]], ProducerStates],
         now_ms: int,
         background: Background,
         open_segments: OpenSegments,
@@ -117,6 +119,7 @@ class _Loader:
         self.directory = directory
         self.partition = partition
         self.config = config
+        self.producers_of = producers_of
         self.now_ms = now_ms
         self.background = background
         self.open_segments = open_segments
@@ -131,7 +134,6 @@ class _Loader:
         is_clean: bool,
         topic_id: Uuid | None,
         segment_jitter_ms: int,
-        producers_of: Callable[[list[int]], ProducerStates],
     ) -> Log:
         self._finish_swaps()
         segments = self._segments()
@@ -141,7 +143,7 @@ class _Loader:
             self._check_indexes(segment, segments[:number], is_complete=is_clean or number + 1 < recovered)
         if recovered < len(segments):
             segments, recovery_point = self._recover(segments, recovered, recovery_point)
-        producers = producers_of(self.snapshots)
+        producers = self.producers_of(self.snapshots)
         if segments and log_start_offset > (end := segments[-1].next_offset()):
             # What was deleted is known, what came behind it is lost: records before the start must not come back.
             logger.warning(
@@ -273,11 +275,11 @@ class _Loader:
         began there end here."""
         start = segment.base_offset
         usable = [offset for offset in self.snapshots if offset <= start]
-        producers = ProducerStates(self.filesystem, self.directory, self.partition, snapshots=usable)
+        producers = self.producers_of(usable)
         producers.truncate_and_reload(0, start, self.now_ms)
         for earlier in before:
             for _, batch in earlier.batches():
-                if batch.producer_id >= 0 and batch.base_offset >= producers.map_end_offset:
+                if batch.producer_id >= 0 and batch.last_offset >= producers.map_end_offset:
                     completed = producers.update(batch)
                     if completed is not None:
                         producers.complete(completed)
@@ -333,7 +335,7 @@ class _Loader:
                 self.on_segment_recovered(len(segments) - number - 1)
             lost = segments[number + 1 :]
             end = segment.next_offset()
-            if dropped or (lost and end < lost[0].base_offset and segment.can_hold(lost[0].base_offset)):
+            if dropped or (lost and self._is_lost_between(segment, end, lost[0])):
                 logger.warning(
                     "%s: segment %d ends at offset %d, where %d bytes that are no valid batch were cut off; "
                     "%d segments behind it are dropped",
@@ -348,6 +350,10 @@ class _Loader:
                 self.filesystem.sync_dir(self.directory)
                 return segments[: number + 1], min(recovery_point, end)
         return segments, recovery_point
+
+    def _is_lost_between(self, segment: Segment, end: int, following: Segment) -> bool:
+        """Whether offsets are missing between two segments that were put there without a gap; compaction leaves gaps."""
+        return end < following.base_offset and not self.config.is_compacted and segment.can_hold(following.base_offset)
 
 
 def recover_segment(segment: Segment, producers: ProducerStates) -> int:

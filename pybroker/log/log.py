@@ -487,7 +487,7 @@ class Log:
             producers.truncate_and_reload(self.log_start_offset, end, now_ms)
             if producers.map_end_offset < end:
                 for batch in self.batches(producers.map_end_offset, end):
-                    if batch.base_offset >= producers.map_end_offset and batch.producer_id >= 0:
+                    if batch.producer_id >= 0:
                         completed = producers.update(batch)
                         if completed is not None:
                             producers.complete(completed)
