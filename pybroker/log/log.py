@@ -108,6 +108,7 @@ class Log:
         self._open_segments = open_segments
         self._segment_jitter_ms = segment_jitter_ms
         self._is_closed = False
+        self._has_new_segment = True  # whose name may not be on disk yet
         self._first_unstable_offset = producers.first_unstable_offset
         # The end as readers see it: (next offset, active segment, its size), replaced as one.
         self._end = (log_end_offset, self.segments[-1], self.segments[-1].size_bytes)
@@ -258,6 +259,7 @@ class Log:
     def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
         segment = Segment(self.filesystem, self.directory, base_offset, self.config, self._open_segments, created_ms=now_ms)
         segment.create(self.config)
+        self._has_new_segment = True
         return segment
 
     def flush(self, upto: int | None = None, *, now_ms: int | None = None) -> None:
@@ -272,7 +274,8 @@ class Log:
             for segment in segments[first:]:
                 if segment.base_offset < upto:
                     segment.flush()
-            if segments[-1].base_offset >= start:
+            if self._has_new_segment:
+                self._has_new_segment = False
                 self.filesystem.sync_dir(self.directory)
             with self.lock:
                 # A truncation meanwhile took the recovery point down with it, and the end of the log.

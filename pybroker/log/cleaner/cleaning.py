@@ -14,6 +14,7 @@ from typing import Final
 from pybroker.base.filesystem import FileSystem
 from pybroker.log.cleaner.job import CleanedSegment, CleanerStats, CleaningJob, SourceSegment
 from pybroker.log.cleaner.offset_map import OffsetMap
+from pybroker.log.cleaner.splice import Span, splice, walk_spans
 from pybroker.log.cleaner.transactions import PassedTransactions
 from pybroker.log.files import CLEANED, LOG, SEGMENT_SUFFIXES, file_name
 from pybroker.log.index import MAX_RELATIVE_OFFSET, TimeIndex
@@ -23,7 +24,6 @@ from pybroker.log.segment import Segment
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.records.batch import CONTROL_BIT, HEADER_BYTES, LOG_OVERHEAD, RecordBatch
 from pybroker.protocol.records.builder import rebuild
-from pybroker.protocol.records.record import Record
 from pybroker.protocol.records.validation import check_batch
 
 Progress = Callable[[int], None]
@@ -146,45 +146,48 @@ class Cleaning:
         stats.records_read += batch.count
         horizon = batch.delete_horizon_ms
         is_control = batch.attributes & CONTROL_BIT
-        records: list[Record] = []
-        new_horizon = False
         if is_control:
             can_go = transactions.on_control(batch)
-            if not (can_go and horizon is not None and horizon <= job.now_ms):
-                records = list(batch.records())
-                new_horizon = can_go and horizon is None
+            if batch.count and not (can_go and horizon is not None and horizon <= job.now_ms):
+                return self._with_horizon(batch, set()) if can_go and horizon is None else batch
         elif not transactions.on_data(batch):
             if batch.base_offset > offsets.latest_offset:
                 return batch
+            payload = batch.payload()
             past_horizon = horizon is not None and horizon <= job.now_ms
-            records, has_tombstones = self._survivors(batch, offsets, past_horizon=past_horizon)
-            new_horizon = has_tombstones and horizon is None
-        if records:
-            if len(records) == batch.count and not new_horizon:
-                return batch
-            delete_horizon_ms = job.now_ms + job.delete_retention_ms if new_horizon else None
-            return RecordBatch(rebuild(batch, records, delete_horizon_ms=delete_horizon_ms))
+            spans, has_tombstones = self._survivors(batch, payload, offsets, past_horizon=past_horizon)
+            if spans and has_tombstones and horizon is None:
+                return self._with_horizon(batch, {span.offset for span in spans})
+            if spans:
+                return batch if len(spans) == batch.count else splice(batch, payload, spans)
         if not self._stays_when_empty(batch):
             return None
         return batch if not batch.count else RecordBatch(rebuild(batch, ()))
 
-    def _survivors(self, batch: RecordBatch, offsets: OffsetMap, *, past_horizon: bool) -> tuple[list[Record], bool]:
+    def _survivors(
+        self, batch: RecordBatch, payload: bytes, offsets: OffsetMap, *, past_horizon: bool
+    ) -> tuple[list[Span], bool]:
         """The records that stay, and whether a tombstone is among them."""
         latest, get = offsets.latest_offset, offsets.get
-        records: list[Record] = []
+        spans: list[Span] = []
         has_tombstones = False
-        for record in batch.records():
-            offset, _, key, value, _ = record
+        for span in walk_spans(payload, batch.count, batch.base_offset):
+            offset, key, is_tombstone, _, _, _ = span
             if offset <= latest:
                 if key is None:
                     self.stats.invalid_records += 1
                     continue
-                if offset < get(key) or (value is None and past_horizon):
+                if offset < get(key) or (is_tombstone and past_horizon):
                     continue
-            if value is None:
+            if is_tombstone:
                 has_tombstones = True
-            records.append(record)
-        return records, has_tombstones
+            spans.append(span)
+        return spans, has_tombstones
+
+    def _with_horizon(self, batch: RecordBatch, offsets: set[int]) -> RecordBatch:
+        """The batch, with only the records at `offsets` if it is not a marker's, and with its delete horizon (KIP-534)."""
+        records = (record for record in batch.records() if batch.is_control or record.offset in offsets)
+        return RecordBatch(rebuild(batch, records, delete_horizon_ms=self._job.now_ms + self._job.delete_retention_ms))
 
     def _stays_when_empty(self, batch: RecordBatch) -> bool:
         """The end of the cleaned range stays known, and so do the last sequence and the epoch of every active producer."""

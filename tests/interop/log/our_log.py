@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from interop.log.seen import Abort, ProducerRow
 
 from pybroker.base.filesystem import OsFileSystem
 from pybroker.log.background import Inline
+from pybroker.log.cleaner.cleaner import Cleaner
+from pybroker.log.cleaner.manager import CleanerManager
+from pybroker.log.cleaner.runner import InlineRunner
 from pybroker.log.files import TopicPartition
 from pybroker.log.loader import open_log
 from pybroker.log.log import Log
@@ -151,4 +153,8 @@ def opened(
 
 def compact(directory: Path, config: Mapping[str, Any], *, now_ms: int) -> None:
     """Run our cleaner once over the partition in `directory`, which is not open."""
-    pytest.skip("not tied to pybroker.log.cleaner yet")
+    with opened(directory, config) as ours:
+        filesystem, partition = ours.log.filesystem, ours.log.partition
+        manager = CleanerManager(filesystem, [str(directory.parent)], lambda: {partition: ours.log})
+        stats = Cleaner(manager, InlineRunner(filesystem), OpenSegments()).clean_once(now_ms)
+        assert stats is not None, "nothing was cleaned"

@@ -179,6 +179,7 @@ class Left:
         partition = parse_partition(path)
         return opened(
             path,
+            {"cleanup.policy": ("compact",)} if partition[0] == "compacted" else None,
             clean=self.clean,
             start_offset=checkpoint(self.data_dir / "log-start-offset-checkpoint").get(partition, 0),
             recovery_point=checkpoint(self.data_dir / "recovery-point-offset-checkpoint").get(partition, 0),

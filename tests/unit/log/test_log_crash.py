@@ -43,6 +43,19 @@ CONFIG = LogConfig.of(
 )
 
 
+LETTERS = {
+    "a": "append",
+    "r": "roll",
+    "f": "flush",
+    "t": "truncate",
+    "s": "restart",
+    "d": "delete_records",
+    "x": "apply_retention",
+    "c": "checkpoint",
+    "e": "raise_epoch",
+}
+
+
 class Stored(NamedTuple):
     """A batch as it lies in the log."""
 
@@ -127,8 +140,11 @@ class Story:
         self.now_ms += rng.randrange(20)
         steps = (self.append, self.append_as_follower, self.roll, self.flush, self.truncate, self.restart)
         steps += (self.delete_records, self.apply_retention, self.checkpoint, self.raise_epoch, self.remove_files)
+        self.do(rng.choices(steps, (50, 10, 5, 8, 4, 1, 3, 3, 6, 3, 4))[0].__name__, log)
+
+    def do(self, name: str, log: Log) -> None:
         before = log.recovery_point
-        rng.choices(steps, (50, 10, 5, 8, 4, 1, 3, 3, 6, 3, 4))[0](log)
+        getattr(self, name)(log)
         if log.recovery_point > before:
             self.safe_end = log.recovery_point
             self.versions = [self.current]
@@ -395,3 +411,60 @@ def stories(seeds: range) -> int:
 def test_random_lives(part: int) -> None:
     share = SEEDS // 10
     assert stories(range(part * share, part * share + share)) >= LIVES * share
+
+
+SCRIPTS = {
+    "flushes": "aaafaaaf",
+    "rolls": "aaarafaaraar",
+    "transactions": "aaaaaaaaaaraaaaaaaf",
+    "a truncation": "aaaaraafaataaf",
+    "a truncation over segments": "aaraaraarcfttaaf",
+    "deletions": "aaaraaraafdxaacdxdaf",
+    "retention": "aaaaaraaaaaraaaaafxaaaxaf",
+    "starting anew": "aaraafsaafs",
+    "epochs": "aaeaafeataearaaf",
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+def test_a_crash_at_every_operation(script: str) -> None:
+    points = 0
+    while True:
+        points += 1
+        story = Story(seed=len(script))
+        log = story.open()
+        story.disk.rng = random.Random(points)
+        story.disk.cut_at = story.disk.operations + points
+        try:
+            for letter in script:
+                story.do(LETTERS[letter], log)
+        except PowerCutError:
+            pass
+        else:
+            break
+        story.crash()
+        log = survive(story, cut_recovery=points % 2 == 0)
+        try:
+            story.check(log)
+            live(story, log, 5)
+            story.check(log)
+        except AssertionError as error:
+            error.add_note(f"the power went at operation {points}")
+            raise
+    assert points > len(script)
+
+
+def test_a_segment_that_begins_in_a_gap_below_the_recovery_point_keeps_its_name() -> None:
+    for seed in range(20):
+        story = Story(seed)
+        log = story.open()
+        log.append_as_follower(batch([b"a"] * 5), story.now_ms)
+        log.append_as_follower(batch([b"b"], base_offset=10), story.now_ms)
+        log.truncate_to(10, story.now_ms)
+        log.flush()
+        log.roll(story.now_ms)
+        log.append_as_leader(batch([b"c"]), 0, story.now_ms)
+        log.flush()
+        story.recovery_point = log.recovery_point
+        story.crash()
+        assert story.open().log_end_offset == 11, f"seed {seed}"
