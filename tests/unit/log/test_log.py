@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.records.batch import RecordBatch
 from pybroker.protocol.records.compression import Codec
 from pybroker.protocol.records.control import ControlType
+from pybroker.testing.disk import SimDisk
 
 SMALL = {"segment.bytes": 1000, "index.interval.bytes": 100}
 
@@ -385,3 +387,19 @@ def test_a_closed_log_takes_nothing(tmp_path: Path) -> None:
     with pytest.raises(KafkaError) as caught:
         append(log, b"a")
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_full_disk_fails_the_append_and_nothing_else() -> None:
+    disk = SimDisk()
+    log = opened("data", filesystem=disk)
+    append(log, b"before")
+    disk.capacity_bytes = 0
+    with pytest.raises(OSError, match="No space left") as caught:
+        append(log, bytes(5000))
+    assert caught.value.errno == errno.ENOSPC
+    assert read_all(log) == [(0, b"before")]
+    disk.capacity_bytes = None
+    assert append(log, b"after") == 1
+    assert read_all(log) == [(0, b"before"), (1, b"after")]
+    log.close()
+    assert read_all(opened("data", filesystem=disk, is_clean=True)) == [(0, b"before"), (1, b"after")]
