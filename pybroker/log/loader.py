@@ -32,7 +32,7 @@ from pybroker.log.files import (
 )
 from pybroker.log.index import CorruptIndexError, OffsetIndex, TimeIndex
 from pybroker.log.leader_epochs import LeaderEpochs
-from pybroker.log.log import Log
+from pybroker.log.log import Log, no_jitter
 from pybroker.log.log_config import LogConfig
 from pybroker.log.open_segments import OpenSegments
 from pybroker.log.producer_state import ProducerStates
@@ -63,7 +63,7 @@ def open_log(
     recovery_point: int = 0,
     is_clean: bool = False,
     topic_id: Uuid | None = None,
-    segment_jitter_ms: int = 0,
+    draw_below: Callable[[int], int] = no_jitter,
     producer_id_expiration_ms: int = 86_400_000,
     max_transaction_timeout_ms: int = 900_000,
     verifies_transactions: bool = True,
@@ -89,7 +89,7 @@ def open_log(
     loader = _Loader(
         filesystem, directory, partition, config, producers_of, now_ms, background, open_segments, on_segment_recovered
     )
-    return loader.load(log_start_offset, recovery_point, is_clean, found_id, segment_jitter_ms)
+    return loader.load(log_start_offset, recovery_point, is_clean, found_id, draw_below)
 
 
 def _topic_id(filesystem: FileSystem, directory: str, given: Uuid | None) -> Uuid | None:
@@ -133,7 +133,7 @@ class _Loader:
         recovery_point: int,
         is_clean: bool,
         topic_id: Uuid | None,
-        segment_jitter_ms: int,
+        draw_below: Callable[[int], int],
     ) -> Log:
         self._finish_swaps()
         segments = self._segments()
@@ -175,7 +175,7 @@ class _Loader:
             open_segments=self.open_segments,
             now_ms=self.now_ms,
             topic_id=topic_id,
-            segment_jitter_ms=segment_jitter_ms,
+            draw_below=draw_below,
         )
         log.rebuild_producers(self.now_ms)
         if not is_clean:

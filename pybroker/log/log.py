@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -44,6 +44,10 @@ LATEST_TIERED_TIMESTAMP: Final = -5
 REMEMBERED_READS: Final = 16
 
 _base_offset = attrgetter("base_offset")
+
+
+def no_jitter(bound: int) -> int:
+    return 0
 
 
 class Appended(NamedTuple):
@@ -88,9 +92,9 @@ class Log:
         open_segments: OpenSegments,
         now_ms: int,
         topic_id: Uuid | None = None,
-        segment_jitter_ms: int = 0,
+        draw_below: Callable[[int], int] = no_jitter,
     ) -> None:
-        """`loader.open_log` makes one from a directory."""
+        """`loader.open_log` makes one from a directory. `draw_below` gives a random number from 0 to below its argument."""
         self.filesystem = filesystem
         self.directory = directory
         self.partition = partition
@@ -106,7 +110,8 @@ class Log:
         self.lock = threading.RLock()
         self._background = background
         self._open_segments = open_segments
-        self._segment_jitter_ms = segment_jitter_ms
+        self._draw_below = draw_below
+        self._jitter_ms = self._new_jitter()
         self._is_closed = False
         self._has_new_segment = True  # whose name may not be on disk yet
         self._first_unstable_offset = producers.first_unstable_offset
@@ -198,7 +203,7 @@ class Log:
         last_offset = last.base_offset + last.last_offset_delta
         max_timestamp = first.max_timestamp if last is first else max(batch.max_timestamp for batch in batches)
         segment = self._end[1]
-        if segment.should_roll(len(data), max_timestamp, last_offset, now_ms, config, self._segment_jitter_ms):
+        if segment.should_roll(len(data), max_timestamp, last_offset, now_ms, config, self._jitter_ms):
             segment = self.roll(now_ms, incoming=(first.base_offset, last_offset))
         for batch in batches:
             epoch = batch.partition_leader_epoch
@@ -260,7 +265,13 @@ class Log:
         segment = Segment(self.filesystem, self.directory, base_offset, self.config, self._open_segments, created_ms=now_ms)
         segment.create(self.config)
         self._has_new_segment = True
+        self._jitter_ms = self._new_jitter()
         return segment
+
+    def _new_jitter(self) -> int:
+        """How much earlier than segment.ms the segment rolls, so that many logs do not roll at once."""
+        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return self._draw_below(bound) if bound > 0 else 0
 
     def flush(self, upto: int | None = None, *, now_ms: int | None = None) -> None:
         """Put everything below the offset `upto`, or the end of the log, on disk, and move the recovery point there."""

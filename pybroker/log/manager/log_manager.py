@@ -184,7 +184,6 @@ class LogManager:
         is_clean: bool = False,
         topic_id: Uuid | None = None,
     ) -> Log:
-        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
         return open_log(
             self.filesystem,
             log_dir.file(place.name),
@@ -197,7 +196,7 @@ class LogManager:
             recovery_point=recovery_point,
             is_clean=is_clean,
             topic_id=topic_id,
-            segment_jitter_ms=random.randrange(jitter_ms) if jitter_ms > 0 else 0,
+            draw_below=random.randrange,
             producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
             max_transaction_timeout_ms=self.settings.max_transaction_timeout_ms,
             verifies_transactions=self.settings.verifies_transactions,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pybroker.base.filesystem import FileSystem, OsFileSystem
@@ -9,7 +10,7 @@ from pybroker.base.ids import Uuid
 from pybroker.log.background import Background, Inline
 from pybroker.log.files import TopicPartition
 from pybroker.log.loader import open_log
-from pybroker.log.log import Log
+from pybroker.log.log import Log, no_jitter
 from pybroker.log.log_config import LogConfig
 from pybroker.log.open_segments import OpenSegments
 from pybroker.protocol.records.batch import iter_batches
@@ -29,6 +30,7 @@ def opened(
     log_start_offset: int = 0,
     topic_id: Uuid | None = None,
     now_ms: int = NOW_MS,
+    draw_below: Callable[[int], int] = no_jitter,
 ) -> Log:
     return open_log(
         filesystem or OsFileSystem(),
@@ -42,6 +44,7 @@ def opened(
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
         topic_id=topic_id,
+        draw_below=draw_below,
     )
 
 

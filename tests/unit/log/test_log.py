@@ -138,6 +138,14 @@ def test_segments_roll_by_the_time_of_their_records(tmp_path: Path) -> None:
     assert [segment.base_offset for segment in log.segments] == [0, 2]
 
 
+def test_each_segment_rolls_earlier_by_a_jitter_of_its_own(tmp_path: Path) -> None:
+    draws = iter((60, 99, 0))
+    log = opened(tmp_path, {"segment.ms": 100, "segment.jitter.ms": 100}, draw_below=lambda bound: min(bound - 1, next(draws)))
+    for timestamp in (1000, 1040, 1041, 1042, 1044):
+        append(log, b"a", timestamp=timestamp)
+    assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
+
+
 def test_segments_roll_when_their_index_is_full(tmp_path: Path) -> None:
     log = opened(tmp_path, {"segment.index.bytes": 24, "index.interval.bytes": 0})
     for number in range(6):
