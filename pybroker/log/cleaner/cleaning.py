@@ -14,7 +14,6 @@ from typing import Final
 from pybroker.base.filesystem import FileSystem
 from pybroker.log.cleaner.job import CleanedSegment, CleanerStats, CleaningJob, SourceSegment
 from pybroker.log.cleaner.offset_map import OffsetMap
-from pybroker.log.cleaner.splice import Span, splice, walk_spans
 from pybroker.log.cleaner.transactions import PassedTransactions
 from pybroker.log.files import CLEANED, LOG, SEGMENT_SUFFIXES, file_name
 from pybroker.log.index import MAX_RELATIVE_OFFSET, TimeIndex
@@ -24,6 +23,7 @@ from pybroker.log.segment import Segment
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.records.batch import CONTROL_BIT, HEADER_BYTES, LOG_OVERHEAD, RecordBatch
 from pybroker.protocol.records.builder import rebuild
+from pybroker.protocol.records.splice import Span, splice, walk_spans
 from pybroker.protocol.records.validation import check_batch
 
 Progress = Callable[[int], None]

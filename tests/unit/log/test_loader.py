@@ -126,6 +126,15 @@ def test_an_index_that_apache_kafka_left_preallocated_is_read_up_to_its_entries(
     assert again.segments[0].index.entry_count == log.segments[0].index.entry_count
 
 
+def test_a_record_of_the_year_1970_is_found_again(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.append_as_leader(batch(timestamp=0), 0, NOW_MS)
+    log.close()
+    found = opened(tmp_path, is_clean=True).offset_for_timestamp(0)
+    assert found is not None
+    assert found[:2] == (0, 0)
+
+
 def test_leftovers_of_deletion_and_cleaning_go_and_foreign_files_stay(tmp_path: Path) -> None:
     log = filled(tmp_path)
     log.close()

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.log.cleaner.splice import splice, walk_spans
 from pybroker.protocol.errors import KafkaError
 from pybroker.protocol.records.batch import RecordBatch
 from pybroker.protocol.records.builder import BatchBuilder, rebuild
 from pybroker.protocol.records.compression import Codec
+from pybroker.protocol.records.splice import splice, walk_spans
 from pybroker.protocol.records.validation import check_batch
 
 TIMESTAMPS = st.integers(0, 2**45)
