@@ -170,6 +170,9 @@ class LogManager:
         except (OSError, CorruptFileError) as error:
             self._logs.take_offline(log_dir, error, "loading its logs")
             return
+        if not log_dir.was_clean:
+            # Recovery may have cut a log below its old recovery point, which would vouch for what is written there next.
+            self._checkpointing.write_recovery_points([log_dir])
         for found in contents.to_delete:
             self._delete_later(log_dir, found.partition, log_dir.file(found.name))
 
@@ -217,8 +220,7 @@ class LogManager:
     def _release(self, log: Log) -> None:
         """Loading opened its files; they need not stay open until somebody uses the log."""
         for segment in log.segments:
-            segment.release()
-            self._open_segments.closed(segment)
+            segment.forget()
 
     # Coming and going.
 

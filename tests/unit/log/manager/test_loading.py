@@ -304,3 +304,22 @@ def test_in_parallel_raises_the_first_error_and_begins_nothing_more() -> None:
     with pytest.raises(ValueError, match="item 2"):
         in_parallel("test", 1, work, range(10))
     assert done == [0, 1]
+
+
+def test_a_recovery_point_behind_what_recovery_could_save_does_not_stay_on_disk(tmp_path: Path) -> None:
+    """It would vouch for the records that are written in the place of the lost ones, and that nobody has flushed."""
+    node = Node(tmp_path)
+    manager = node.loaded()
+    log = node.create(manager)
+    for _ in range(3):
+        node.append(log, b"value")
+    log.flush()
+    manager.checkpoint_recovery_points()
+    crash(manager)
+    path = Path(log.active.path(".log"))
+    path.write_bytes(path.read_bytes()[:-1])
+    recovered = node.loaded().get(partition(0))
+    assert recovered is not None
+    assert recovered.log_end_offset == 2
+    points = read_offsets(node.filesystem, str(node.paths[0] / "recovery-point-offset-checkpoint"))
+    assert points == {partition(0): 2}
