@@ -150,9 +150,7 @@ class Index:
         return mapping
 
     def _entries_in(self, mapping: Mapping, count: int) -> int:
-        """How many entries stand before the zeros that a file may be preallocated with; a lone one is never that."""
-        if count == 1:
-            return 1
+        """How many entries stand before the zeros that a file may be preallocated with."""
         size = self.entry.size
         zeros = bytes(size)
         low, high = 0, count

@@ -300,7 +300,13 @@ class Segment:
         """The highest timestamp of any batch, with the last offset of that batch; -1 if there is none."""
         highest = self._max
         if highest is None:
-            highest = self._max = self.time_index.last()
+            highest = self.time_index.last()
+            if highest.timestamp < 0 and self.size_bytes:
+                # An entry of timestamp 0 at the base offset is all zeros, which an index takes for no entry.
+                first = self.first_batch()
+                if first is not None and first.max_timestamp == 0:
+                    highest = TimestampOffset(0, first.last_offset)
+            self._max = highest
         return highest
 
     def retention_timestamp(self) -> int:
