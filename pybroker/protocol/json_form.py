@@ -67,8 +67,8 @@ def _defaults(cls: StructMeta, column: Column, version: int) -> list[Any]:
     """The values at which a tagged field is left out: for a struct, both its absence and one that is all defaults."""
     if column.is_struct and not column.is_array and version not in column.nullable:
         struct = cls.struct_of(column)
-        return [None, struct(**{field.name: field.stand_in for field in struct.COLUMNS})]
-    return [column.stand_in]
+        return [None, struct(**{field.name: struct.stand_in_of(field) for field in struct.COLUMNS})]
+    return [cls.stand_in_of(column)]
 
 
 def _writer(cls: StructMeta, column: Column, version: int) -> ToJson:
@@ -129,7 +129,7 @@ def _struct_reader(cls: StructMeta) -> FromJson:
             elif version in column.versions and column.tag is None:
                 raise ProtocolError("missing", field=prefix + json_name)
             else:
-                fields[column.name] = [] if column.stand_in == [] else column.stand_in
+                fields[column.name] = cls.stand_in_of(column)
         return cls(**fields)
 
     return read

@@ -84,6 +84,12 @@ class Column:
         return self.element[0].isupper()
 
     @property
+    def has_struct_default(self) -> bool:
+        """Whether the absence of the field means a struct of defaults rather than null, which is then written out."""
+        is_nullable = self.nullable.low <= self.nullable.high
+        return self.tag is not None and self.is_struct and not self.is_array and is_nullable and self.default is REQUIRED
+
+    @property
     def stand_in(self) -> Any:
         """The value a decoder sets where the version lacks the field, and that an encoder of such a version accepts."""
         if self.default is not REQUIRED:
@@ -171,6 +177,13 @@ class StructMeta(type):
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_: Any) -> None:
         super().__init__(name, bases, namespace)
+
+    def stand_in_of(cls, column: Column) -> Any:
+        """The column's stand-in, made anew where it can be changed."""
+        if column.has_struct_default:
+            struct = cls.struct_of(column)
+            return struct(**{field.name: struct.stand_in_of(field) for field in struct.COLUMNS})
+        return [] if column.stand_in == [] else column.stand_in
 
     def struct_of(cls, column: Column) -> StructMeta:
         """The class of a struct column, which stands in the same module."""

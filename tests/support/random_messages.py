@@ -42,13 +42,13 @@ def random_struct(rng: random.Random, cls: StructMeta, version: int, may_have_ta
 def random_field(rng: random.Random, cls: StructMeta, column: Column, version: int, may_have_tags: bool) -> Any:
     absent = version not in column.versions
     if absent and not (column.ignorable and rng.random() < 0.1):
-        return column.stand_in
+        return cls.stand_in_of(column)
     if column.tag is not None and rng.random() < 0.5:
-        return column.stand_in
+        return cls.stand_in_of(column)
     if version in column.nullable and rng.random() < 0.2:
         return None
     if column.default not in (None, [], REQUIRED) and rng.random() < 0.2:
-        return column.stand_in
+        return cls.stand_in_of(column)
     if not column.is_array:
         return random_value(rng, cls, column, version, may_have_tags)
     count = rng.choice((0, 1, 1, 2, 3))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from pybroker.protocol import wire
@@ -46,8 +46,11 @@ class Decoder(Codec):
             self.field(cls, column, f"{path}.{column.json_name}" if path else column.json_name, depth)
         self.flush()
         for column in (*absent, *tagged):
-            stand_in = column.stand_in
-            self.line(f"{var}.{column.name} = {'[]' if stand_in == [] else self.source.constant(stand_in)}")
+            if column.has_struct_default:
+                stand_in = f"{self.source.name('D', partial(cls.stand_in_of, column))}()"
+            else:
+                stand_in = "[]" if column.stand_in == [] else self.source.constant(column.stand_in)
+            self.line(f"{var}.{column.name} = {stand_in}")
         if not self.flexible:
             self.line(f"{var}.unknown_tagged_fields = None")
         elif tagged:
@@ -97,9 +100,10 @@ class Decoder(Codec):
         elif column.is_struct:
             self.flush()
             if nullable:
+                # A byte says whether there is one: -1 for none, but 0 in a tagged field.
                 self.line("n = b[p]", path)
                 self.line("p += 1")
-                self.line(f"if n > 127: {target} = None")
+                self.line(f"if n {'> 127' if column.tag is None else '== 0'}: {target} = None")
                 self.line("else:")
             with self.block_if(nullable):
                 self.struct(cls.struct_of(column), path, depth + 1)

@@ -71,9 +71,11 @@ class Encoder(Codec):
             self.line(f"{self._out} = bytearray()")
             self.field(cls, column, path, depth)
             self.flush()
-            if column.is_struct and not column.is_array and self.version not in column.nullable:
+            if column.has_struct_default or (column.is_struct and not column.is_array and self.version not in column.nullable):
                 # A struct whose fields all stand at their defaults is as good as absent, and Kafka writes none.
                 default = bytes(default_encoding(cls.struct_of(column), self.version, self.flexible))
+                if column.has_struct_default:
+                    default = b"\x01" + default
                 self.line(f"if {self._out} != {self.source.constant(default)}: {tags}.append(({column.tag}, {self._out}))")
             else:
                 self.line(f"{tags}.append(({column.tag}, {self._out}))")
@@ -82,6 +84,8 @@ class Encoder(Codec):
     def differs(self, value: str, column: Column) -> str:
         """An expression that is true when `value` is not what stands in for an absent field."""
         stand_in = column.stand_in
+        if column.has_struct_default:
+            return "True"
         if stand_in == []:
             return f"{value} or {value} is None" if column.tag is not None else value
         if stand_in is None:
@@ -98,7 +102,7 @@ class Encoder(Codec):
             self.flush()
             self.line(f"x{depth + 1} = {value}", path)
             if nullable:
-                self.line(f"if x{depth + 1} is None: {self._out}.append(255)")
+                self.line(f"if x{depth + 1} is None: {self._out}.append({255 if column.tag is None else 0})")
                 self.line("else:")
             with self.block_if(nullable):
                 if nullable:
@@ -186,14 +190,16 @@ class Encoder(Codec):
 
 
 def default_encoding(cls: StructMeta, version: int, flexible: bool) -> bytearray:
-    """How a struct of fixed-size fields and strings looks when each stands at its default."""
+    """How a struct of fixed-size fields, strings and arrays looks when each stands at its default."""
     out = bytearray()
     for column in cls.COLUMNS:
         if version in column.versions and column.tag is None:
             if column.type in FORMATS:
                 out += struct.pack(">" + FORMATS[column.type], column.stand_in)
             else:
-                assert (column.type, column.stand_in, flexible) == ("string", "", True), f"{cls.__name__}.{column.name}"
+                is_empty = column.stand_in == "" or column.stand_in == []
+                assert is_empty, f"{cls.__name__}.{column.name} has a default that is not empty"
+                assert flexible, f"{cls.__name__} is tagged, in a version without tags"
                 out.append(1)
     out.append(0)
     return out

@@ -49,7 +49,7 @@ class ConsumerGroupMemberMetadataValue(Message, key=5, versions="0", flexible="0
     subscribed_topic_regex:  str | None                   = col("string", nullable="0+")
     rebalance_timeout_ms:    int                          = col("int32", default=-1)
     server_assignor:         str | None                   = col("string", nullable="0+")
-    classic_member_metadata: ClassicMemberMetadata | None = col("ClassicMemberMetadata", nullable="0+", default=None, tag=0)
+    classic_member_metadata: ClassicMemberMetadata | None = col("ClassicMemberMetadata", nullable="0+", tag=0)
 
 
 class ClassicMemberMetadata(Struct):

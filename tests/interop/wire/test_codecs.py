@@ -15,7 +15,7 @@ from pybroker.protocol.api_table import APIS
 from pybroker.protocol.json_form import from_json, to_json
 from pybroker.protocol.message import Message
 
-ROUNDS = int(os.environ.get("WIRE_ROUNDS", "12"))
+ROUNDS = int(os.environ.get("WIRE_ROUNDS", "30"))
 
 Case = tuple[str, int, Message, bytes]
 

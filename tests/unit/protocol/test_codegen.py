@@ -40,6 +40,10 @@ class Gift(Struct):
     colour: int = col("int8", default=3)
 
 
+class Parcel(Message, versions="0", flexible="0+"):
+    gift: Gift | None = col("Gift", nullable="0+", tag=0)
+
+
 def order(**changes: object) -> Order:
     fields: dict[str, object] = {
         "customer": "ada",
@@ -82,6 +86,13 @@ def test_a_nullable_struct_has_a_marker_before_it() -> None:
     assert order().encode(3)[-2:] == b"\xff\x00"
     assert order(gift=Gift()).encode(3)[-5:] == bytes.fromhex("01 01 03 00 00")
     assert Order.decode(3, order(gift=Gift(ribbon="x")).encode(3)).gift == Gift(ribbon="x")
+
+
+def test_a_tagged_struct_that_may_be_null_has_a_marker_and_is_left_out_where_it_is_all_defaults() -> None:
+    rows = ((Gift(), "00"), (None, "01 00 01 00"), (Gift(colour=4), "01 00 04 01 01 04 00"))
+    for gift, encoded in rows:
+        assert Parcel(gift=gift).encode(0) == bytes.fromhex(encoded)
+        assert Parcel.decode(0, bytes.fromhex(encoded)).gift == gift
 
 
 def test_fields_a_version_lacks_come_back_as_their_defaults() -> None:
