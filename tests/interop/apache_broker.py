@@ -21,14 +21,14 @@ import signal
 import socket
 import struct
 import subprocess
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import pytest
 from interop.apache_kafka import JVM, ROOT, STORAGE_TOOL, apache_tool, jars
+from support.waiting import wait_until
 
 from pybroker.base.ids import Uuid, uuid_from_text, uuid_to_text
 from pybroker.protocol.api_table import APIS
@@ -51,10 +51,8 @@ CLUSTER_ID = "pybroker-interop-00000"  # 22 characters of base64, as any cluster
 NODE_ID = 1
 START_S = 60.0
 STOP_S = 60.0
-POLL_S = 0.02
 _PORT_TRIES = 3
 
-T = TypeVar("T")
 
 # One node for everything, nothing that waits for company, no more partitions of internal topics than a test needs.
 _PROPERTIES = {
@@ -301,16 +299,6 @@ def ask(address: str, request: Message, version: int | None = None, timeout_s: f
     found, position = ResponseHeader.decode_from(api.response_header_version(version), answer, 0)
     assert found.correlation_id == header.correlation_id
     return api.response.decode(version, answer[position:])
-
-
-def wait_until(condition: Callable[[], T], timeout_s: float, problem: Callable[[], str]) -> T:
-    """The first true value of `condition`, asked every 20 ms."""
-    deadline = time.monotonic() + timeout_s
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"after {timeout_s} s: {problem()}")
-        time.sleep(POLL_S)
-    return value
 
 
 def topic_id_of(partition_dir: Path) -> Uuid:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from interop.apache_broker import ApacheBroker, topic_id_of, wait_until
+from interop.apache_broker import ApacheBroker, topic_id_of
 from interop.apache_kafka import ApacheTools
 from interop.log.clients import Producer, Row, rows, transaction
 from interop.log.dumps import dump_partition, dump_snapshot, dump_transaction_index
 from interop.log.our_log import OurPartition, opened
 from interop.log.seen import MAX_TIMESTAMP, Seen, checkpoint, leader_epochs, look
+from support.waiting import wait_until
 
 from pybroker.protocol.records.batch import TimestampType, iter_batches
 from pybroker.protocol.records.builder import BatchBuilder

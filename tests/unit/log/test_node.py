@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from support.batches import batch
+from support.waiting import wait_until
 
 from pybroker.base.filesystem import OsFileSystem
 from pybroker.base.ids import Uuid
@@ -69,13 +69,6 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
-
-
 def test_a_node_compacts_beside_its_appends_and_comes_back_with_the_last_value_of_each_key(tmp_path: Path) -> None:
     node = RunningNode(tmp_path)
     log = node.manager.get_or_create(STATE, Uuid(b"state-topic-id-1"), COMPACTED, is_new=True)
@@ -89,7 +82,7 @@ def test_a_node_compacts_beside_its_appends_and_comes_back_with_the_last_value_o
     last_rolled = log.active.base_offset
     assert node.cleaner is not None
     cleaner = node.cleaner.manager
-    wait_until(lambda: (cleaner.checkpoint(STATE, str(tmp_path)) or 0) >= last_rolled)
+    wait_until(lambda: (cleaner.checkpoint(STATE, str(tmp_path)) or 0) >= last_rolled, 60, lambda: f"{log} was not cleaned")
     assert log.size_bytes < written / 4
     node.stop()
 
