@@ -75,6 +75,7 @@ class FileSystem(Protocol):
     def remove_dir(self, path: str) -> None: ...
     def sync_dir(self, path: str) -> None: ...
     def modified_ms(self, path: str) -> int: ...
+    def set_modified_ms(self, path: str, modified_ms: int) -> None: ...
 
     def lock(self, path: str) -> Lock | None:
         """An exclusive lock on the file, made if need be; None while somebody else holds it."""
@@ -104,6 +105,14 @@ def write_file(filesystem: FileSystem, path: str, data: bytes, *, sync: bool = T
     filesystem.rename(temporary, path)
     if sync:
         filesystem.sync_dir(os.path.dirname(path))
+
+
+def sync_file(filesystem: FileSystem, path: str) -> None:
+    file = filesystem.open(path)
+    try:
+        file.sync()
+    finally:
+        file.close()
 
 
 def remove_tree(filesystem: FileSystem, path: str) -> None:
@@ -240,6 +249,9 @@ class OsFileSystem:
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        os.utime(path, ns=(os.stat(path).st_atime_ns, modified_ms * 1_000_000))
 
     def lock(self, path: str) -> OsLock | None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -1,6 +1,7 @@
 """The configuration of a node: typed, immutable, and loaded whole or not at all.
 
-Loading collects every problem of the file and of the command line before it answers. Only `load_file` does I/O.
+Loading collects every problem of the file, of the environment and of the command line before it answers. Only `load_file`
+does I/O.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from pybroker.config import properties
 from pybroker.config.checks import findings
 from pybroker.config.dynamic import check_dynamic
+from pybroker.config.environment import with_environment
 from pybroker.config.key import REQUIRED, Key
 from pybroker.config.keys import BROKER
 from pybroker.config.listeners import Listener, parse_listeners, parse_protocol_map
 from pybroker.config.problems import Problem, Severity, errors
-from pybroker.config.reading import Given, read_broker
+from pybroker.config.reading import BROKER_LEVEL, CLUSTER_LEVEL, Given, read_broker
 from pybroker.config.types import ConfigType
 
 if TYPE_CHECKING:
@@ -115,8 +117,8 @@ class Config(Mapping[str, Any]):
         problems = check_dynamic(cluster, per_broker=False) + check_dynamic(broker, per_broker=True)
         if errors(problems):
             return Loaded(None, tuple(problems))
-        changes = {name: Given(text, "dynamic cluster config") for name, text in cluster.items()}
-        changes |= {name: Given(text, "dynamic broker config") for name, text in broker.items()}
+        changes = {name: Given(text, CLUSTER_LEVEL) for name, text in cluster.items()}
+        changes |= {name: Given(text, BROKER_LEVEL) for name, text in broker.items()}
         return load(self._given | changes)
 
     def _derive(self) -> None:
@@ -154,14 +156,17 @@ def load(given: Mapping[str, Given], source: str = "configuration") -> Loaded:
     return Loaded(None if errors(problems) else config, tuple(problems))
 
 
-def load_text(text: str, source: str, overrides: Iterable[str] = ()) -> Loaded:
-    """The text of a properties file; an override is `key=value` and wins over the file."""
+def load_text(text: str, source: str, overrides: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> Loaded:
+    """The text of a properties file. The KAFKA_ variables of `environment` win over the file, an override (`key=value`) over
+    both."""
     parsed = properties.parse(text)
     problems = []
     for note in parsed.notes:
         severity = Severity.ERROR if note.fatal else Severity.WARNING
         problems.append(Problem(severity, f"{source}:{note.line}", (note.key,), f"{note.key}: {note.message}"))
     given = {key: Given(entry.value, f"{source}:{entry.line}") for key, entry in parsed.entries.items()}
+    if environment is not None:
+        given = with_environment(given, environment)
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals or not key.strip():
@@ -174,7 +179,7 @@ def load_text(text: str, source: str, overrides: Iterable[str] = ()) -> Loaded:
     return Loaded(None if errors(problems) else loaded.config, tuple(problems))
 
 
-def load_file(path: Path, overrides: Iterable[str] = ()) -> Loaded:
+def load_file(path: Path, overrides: Iterable[str] = (), environment: Mapping[str, str] | None = None) -> Loaded:
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -185,7 +190,7 @@ def load_file(path: Path, overrides: Iterable[str] = ()) -> Loaded:
     except UnicodeDecodeError:
         # What java.util.Properties takes every file for.
         text = raw.decode("latin-1")
-    return load_text(text, str(path), overrides)
+    return load_text(text, str(path), overrides, environment)
 
 
 def _effective(key: Key, values: Mapping[str, Any]) -> Any:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pybroker.config.key import Update
 from pybroker.config.keys import BROKER, CONNECTIONS, STORES
 from pybroker.config.problems import Problem, Severity
-from pybroker.config.reading import Given, parse_override, read_broker
+from pybroker.config.reading import BROKER_LEVEL, CLUSTER_LEVEL, Given, parse_override, read_broker
 
 
 def check_dynamic(changes: Mapping[str, str], *, per_broker: bool) -> list[Problem]:
     """What AlterConfigs on one broker, or else on the cluster's default, would say of `changes`."""
-    where = "dynamic broker config" if per_broker else "dynamic cluster config"
+    where = BROKER_LEVEL if per_broker else CLUSTER_LEVEL
     problems = read_broker({name: Given(text, where) for name, text in changes.items()}).problems
     for name in changes:
         override = parse_override(name)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SERVED_PROTOCOLS = ("PLAINTEXT",)
 
 _LISTENER = re.compile(r"(?P<name>[^:/\s]+)://(\[(?P<ipv6>[0-9a-zA-Z:%.]+)\]|(?P<host>[0-9a-zA-Z\-%._]*)):(?P<port>[0-9]{1,5})")
 
@@ -43,3 +44,10 @@ def parse_protocol_map(text: str) -> dict[str, str]:
             raise ValueError(f"{pair!r} is not name:protocol with a protocol of {', '.join(SECURITY_PROTOCOLS)}")
         protocols[name] = protocol
     return protocols
+
+
+def problem_with_protocol(listener: Listener, protocol: str) -> str | None:
+    """Why a node cannot listen on `listener`, whatever the machine says."""
+    if protocol in SERVED_PROTOCOLS:
+        return None
+    return f"cannot listen on {listener}: {protocol} is not there yet, only {', '.join(SERVED_PROTOCOLS)} is"

@@ -15,7 +15,7 @@ class Severity(Enum):
 class Problem(NamedTuple):
     severity: Severity
     where: str
-    """`file:line`, `file` for what is missing in it, or `command line`."""
+    """`file:line`, `file` for what is missing in it, `environment variable X`, or `command line`."""
     keys: tuple[str, ...]
     message: str
 

@@ -11,13 +11,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pybroker.config.key import Key
-from pybroker.config.keys import BROKER, PER_LISTENER
+from pybroker.config.keys import BROKER, PER_LISTENER, WHILE_RUNNING
 from pybroker.config.keys.removed import removed
 from pybroker.config.problems import Problem, Severity
 from pybroker.config.types import HIDDEN, ConfigType, parse
 from pybroker.config.validators import expectation
 
 OWN_PREFIX = "pybroker."
+# Where a config is given that the metadata log holds.
+CLUSTER_LEVEL, BROKER_LEVEL = "dynamic cluster config", "dynamic broker config"
 PLUGIN_PREFIX_KEYS = ("remote.log.storage.manager.impl.prefix", "remote.log.metadata.manager.impl.prefix")
 
 # A shorter distance is taken for a slip of the pen, a longer one for somebody else's key.
@@ -82,6 +84,9 @@ def read_broker(given: Mapping[str, Given]) -> Reading:
     for name, one in given.items():
         override = parse_override(name)
         key = override.key if override else BROKER.get(name)
+        if name in WHILE_RUNNING:
+            reading.problems.extend(_while_running(name, one))
+            continue
         if key is None:
             if not name.startswith(prefixes):
                 reading.problems.append(_unknown(name, one))
@@ -119,6 +124,13 @@ def read_resource(keys: Mapping[str, Key], what: str, given: Mapping[str, str]) 
     return reading
 
 
+def is_meant(name: str, given: Mapping[str, Given]) -> bool:
+    """Whether one who gives this name means a key: one there is or was, a plugin's, or one of these misspelt."""
+    if name in BROKER or parse_override(name) is not None or removed(name) is not None:
+        return True
+    return name.startswith(_plugin_prefixes(given)) or _is_slip(name)
+
+
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     from difflib import get_close_matches  # takes longer to load than this whole package
 
@@ -129,17 +141,33 @@ def _plugin_prefixes(given: Mapping[str, Given]) -> tuple[str, ...]:
     return tuple(given[name].value.strip() if name in given else BROKER[name].default for name in PLUGIN_PREFIX_KEYS)
 
 
+def _while_running(name: str, given: Given) -> list[Problem]:
+    if given.where in (CLUSTER_LEVEL, BROKER_LEVEL):
+        _, problem = read_value(WHILE_RUNNING[name], name, given)
+        return [] if problem is None else [problem]
+    message = f"{name} has no effect here: it is set while the broker runs, by kafka-configs"
+    return [Problem(Severity.WARNING, given.where, (name,), message)]
+
+
 def _unknown(name: str, given: Given) -> Problem:
     reason = removed(name)
     if reason is not None:
         return Problem(Severity.WARNING, given.where, (name,), f"{name} has no effect: {reason}")
-    match = _LISTENER_KEY.fullmatch(name)
-    base = match["rest"] if match else name
+    base = _without_listener(name)
     near = nearest(base, BROKER)
     hint = _did_you_mean(name.removesuffix(base) + near if near else None)
-    if name.startswith(OWN_PREFIX) or nearest(base, BROKER, _TYPO) is not None:
+    if _is_slip(name):
         return Problem(Severity.ERROR, given.where, (name,), f"{name} is not a known key{hint}")
     return Problem(Severity.WARNING, given.where, (name,), f"{name} is not a known key and has no effect{hint}")
+
+
+def _is_slip(name: str) -> bool:
+    return name.startswith(OWN_PREFIX) or nearest(_without_listener(name), BROKER, _TYPO) is not None
+
+
+def _without_listener(name: str) -> str:
+    match = _LISTENER_KEY.fullmatch(name)
+    return match["rest"] if match else name
 
 
 def _did_you_mean(name: str | None) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pybroker.config.broker import Config
 from pybroker.config.key import REQUIRED, Key, Update
-from pybroker.config.keys import BROKER, GROUP, TOPIC
+from pybroker.config.keys import BROKER, GROUP, TOPIC, WHILE_RUNNING
 from pybroker.config.problems import Problem, Severity, errors
 from pybroker.config.reading import parse_override, read_resource
 from pybroker.config.types import ConfigType, parse, to_text
@@ -135,13 +135,13 @@ def levels_of(static: Config, cluster: Mapping[str, str], broker: Mapping[str, s
 def describe_broker(name: str, levels: Levels) -> Described:
     """One key of a broker; `name` may carry a listener prefix."""
     override = parse_override(name)
-    key = override.key if override else BROKER[name]
+    key = override.key if override else BROKER.get(name) or WHILE_RUNNING[name]
     synonyms = _synonyms(name, [name, key.name] if override else _time_units(name), levels)
     given = next((level[name] for level in levels if name in level), None)
     value = _default_text(key) if given is None else _normal(key, given)
     source = synonyms[0].source if synonyms else Source.DEFAULT
-    # Apache Kafka calls a listener's override read-only, though it is not.
-    read_only = key.update is Update.READ_ONLY or override is not None
+    # Apache Kafka calls a listener's override read-only, and a throttle, though they are not.
+    read_only = key.update is Update.READ_ONLY or override is not None or name in WHILE_RUNNING
     return Described(key, value, source, synonyms, read_only)
 
 
@@ -202,7 +202,7 @@ def _synonyms(name: str, names: list[str], levels: Levels) -> tuple[Synonym, ...
 
 def _shown(name: str, text: str) -> str | None:
     override = parse_override(name)
-    key = override.key if override else BROKER[name]
+    key = override.key if override else BROKER.get(name) or WHILE_RUNNING[name]
     return None if key.type is ConfigType.PASSWORD else text
 
 

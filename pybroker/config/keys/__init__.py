@@ -46,6 +46,7 @@ BROKER_THEMES = {
 }
 
 BROKER = MappingProxyType({key.name: key for keys in BROKER_THEMES.values() for key in keys})
+WHILE_RUNNING = MappingProxyType({key.name: key for key in quotas.WHILE_RUNNING})
 TOPIC = MappingProxyType({key.name: key for key in topic.KEYS})
 GROUP = MappingProxyType({key.name: key for key in group.KEYS})
 CLIENT_METRICS = MappingProxyType({key.name: key for key in client_metrics.KEYS})

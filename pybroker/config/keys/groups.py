@@ -8,6 +8,9 @@ from pybroker.config.types import INT_MAX
 from pybroker.config.validators import ANY, CODEC, NON_EMPTY_LIST, at_least, items_of, one_of_any_case
 
 STREAMS = "streams groups are not served"
+NO_POOL = "groups run on the threads that bring their requests"
+NO_LONG_WORK = "expressions are matched in linear time, where they are asked for"
+NO_BUFFER = "no such buffer is kept"
 SPOKEN = ("classic", "consumer", "streams")
 PROTOCOLS = items_of("consumer", "classic", "share", "streams")
 MIGRATION = one_of_any_case("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL")
@@ -16,13 +19,13 @@ KEYS = (
     Key("group.coordinator.rebalance.protocols",     LIST,   SPOKEN,               PROTOCOLS,         READ_ONLY,
         "The group protocols this broker speaks; classic is always among them."),
     Key("group.coordinator.threads",                 INT,    4,                    at_least(1),       READ_ONLY,
-        "Threads that run the group coordinator."),
+        "Threads that run the group coordinator.", ignored=NO_POOL),
     Key("group.coordinator.background.threads",      INT,    2,                    at_least(1),       READ_ONLY,
-        "Threads of the group coordinator for long work, such as regular expressions."),
+        "Threads of the group coordinator for long work, such as regular expressions.", ignored=NO_LONG_WORK),
     Key("group.coordinator.append.linger.ms",        INT,    -1,                   at_least(-1),      READ_ONLY,
-        "How long group records are gathered before they are written; -1 adapts to the load."),
+        "How long group records are gathered before they are written; -1: those that come together, without waiting."),
     Key("group.coordinator.cached.buffer.max.bytes", INT,    1_048_588,            at_least(524_288), CLUSTER_WIDE,
-        "The largest write buffer that a group shard keeps for its next write."),
+        "The largest write buffer that a group shard keeps for its next write.", ignored=NO_BUFFER),
     Key("group.initial.rebalance.delay.ms",          INT,    3000,                 ANY,               READ_ONLY,
         "How long a new classic group waits for more members before its first assignment."),
     Key("group.min.session.timeout.ms",              INT,    6000,                 ANY,               READ_ONLY,
@@ -92,7 +95,7 @@ KEYS = (
     Key("offsets.topic.compression.codec",           INT,    0,                    CODEC,             READ_ONLY,
         "The codec of the topic of committed offsets, by its number."),
     Key("offsets.load.buffer.size",                  INT,    5_242_880,            at_least(1),       READ_ONLY,
-        "Bytes read at a time when a group shard is loaded."),
+        "Bytes read at a time when a group shard is loaded.", ignored=NO_BUFFER),
     Key("offsets.retention.minutes",                 INT,    10_080,               at_least(1),       READ_ONLY,
         "How long the offsets of an empty group are kept."),
     Key("offsets.retention.check.interval.ms",       LONG,   600_000,              at_least(1),       READ_ONLY,

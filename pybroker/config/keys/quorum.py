@@ -40,6 +40,8 @@ KEYS = (
         "The most bytes of the metadata log in one fetch response."),
     Key("controller.quorum.fetch.snapshot.max.bytes",      INT,     1_048_576,     at_least(1),         READ_ONLY,
         "The most bytes of a metadata snapshot in one response."),
+    Key("pybroker.controller.quorum.death.grace.ms",       INT,     300,           at_least(0),         READ_ONLY,
+        "A quorum leader whose connections all broke has this long to come back before a pre-vote; 0 = the fetch timeout."),
     Key("broker.heartbeat.interval.ms",                    INT,     2000,          ANY,                 READ_ONLY,
         "How often a broker tells the active controller that it lives."),
     Key("broker.session.timeout.ms",                       INT,     9000,          ANY,                 READ_ONLY,

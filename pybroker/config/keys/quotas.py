@@ -1,9 +1,10 @@
-"""The windows over which quotas are measured."""
+"""The windows over which quotas are measured, and the throttles of replication."""
 
 from __future__ import annotations
 
 from pybroker.config.key import Key
-from pybroker.config.keys.columns import CLASS, INT, READ_ONLY
+from pybroker.config.keys.columns import CLASS, CLUSTER_WIDE, INT, LONG, READ_ONLY
+from pybroker.config.types import LONG_MAX
 from pybroker.config.validators import ANY, at_least
 
 JAVA_CLASS = "names a Java class"
@@ -27,4 +28,14 @@ KEYS = (
         "The length of a window for moves between folders."),
     Key("client.quota.callback.class",                          CLASS, None, ANY,         READ_ONLY,
         "A plugin that decides quotas.", ignored=JAVA_CLASS),
+)
+
+# Set while a broker runs, by kafka-configs and kafka-reassign-partitions; in a file they have no effect.
+WHILE_RUNNING = (
+    Key("leader.replication.throttled.rate",                    LONG,  LONG_MAX, at_least(0), CLUSTER_WIDE,
+        "How many bytes a second a leader sends to throttled replicas."),
+    Key("follower.replication.throttled.rate",                  LONG,  LONG_MAX, at_least(0), CLUSTER_WIDE,
+        "How many bytes a second a follower takes for throttled replicas."),
+    Key("replica.alter.log.dirs.io.max.bytes.per.second",       LONG,  LONG_MAX, at_least(0), CLUSTER_WIDE,
+        "How many bytes a second are moved between the folders of a broker."),
 )

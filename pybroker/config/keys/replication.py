@@ -44,6 +44,6 @@ KEYS = (
         "Lets a replica that is not in sync lead when no other lives, at the price of records."),
     Key("unclean.leader.election.interval.ms",           LONG,    300_000,    at_least(1), READ_ONLY,
         "How often leaderless partitions are looked for that may be led uncleanly.", internal=True),
-    Key("pybroker.fast.death.detection.grace.ms",        INT,     300,        at_least(0), READ_ONLY,
+    Key("pybroker.broker.death.grace.ms",                INT,     300,        at_least(0), READ_ONLY,
         "A broker whose connections all broke is fenced after this long, before its session ends; 0 = off."),
 )

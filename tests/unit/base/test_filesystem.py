@@ -144,6 +144,16 @@ class TestFiles:
         with pytest.raises(FileNotFoundError):
             fs.modified_ms(place / "none")
 
+    def test_modified_is_what_it_is_set_to_until_the_next_write(self, place: Place, fs: FileSystem) -> None:
+        file = fs.open(place / "file", create=True)
+        file.write(0, b"abc")
+        fs.set_modified_ms(place / "file", 1_600_000_000_123)
+        assert fs.modified_ms(place / "file") == 1_600_000_000_123
+        file.write(0, b"abd")
+        assert fs.modified_ms(place / "file") != 1_600_000_000_123
+        with pytest.raises(FileNotFoundError):
+            fs.set_modified_ms(place / "none", 0)
+
 
 class TestMappings:
     def test_map_grows_the_file_with_zeros(self, place: Place, fs: FileSystem) -> None:

@@ -38,8 +38,9 @@ def test_a_sentence_is_one_line_that_ends() -> None:
 
 def test_own_keys_have_our_prefix_and_are_few() -> None:
     assert sorted(name for name in BROKER if name.startswith("pybroker.")) == [
+        "pybroker.broker.death.grace.ms",
         "pybroker.connection.placement",
-        "pybroker.fast.death.detection.grace.ms",
+        "pybroker.controller.quorum.death.grace.ms",
     ]
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pybroker.config.listeners import Listener, parse_listener, parse_protocol_map
+from pybroker.config.listeners import SECURITY_PROTOCOLS, Listener, parse_listener, parse_protocol_map, problem_with_protocol
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,12 @@ def test_a_protocol_map() -> None:
     assert parse_protocol_map(" a:plaintext ,B:SASL_SSL") == {"A": "PLAINTEXT", "B": "SASL_SSL"}
     with pytest.raises(ValueError, match="PLAINTEXT, SSL"):
         parse_protocol_map("A:TLS")
+
+
+@pytest.mark.parametrize("protocol", SECURITY_PROTOCOLS)
+def test_only_plaintext_is_served_yet(protocol: str) -> None:
+    problem = problem_with_protocol(Listener("IN", "::1", 9092), protocol)
+    if protocol == "PLAINTEXT":
+        assert problem is None
+    else:
+        assert problem == f"cannot listen on IN://[::1]:9092: {protocol} is not there yet, only PLAINTEXT is"
