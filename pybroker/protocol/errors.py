@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -157,6 +158,30 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED           = 133, RETRIABLE
 
 
+MAX_MESSAGE_LENGTH = 2000
+
+
+def clipped(message: str) -> str:
+    """What was found may be as long as a string can be: with words around it, no answer could carry it."""
+    return message if len(message) <= MAX_MESSAGE_LENGTH else message[:MAX_MESSAGE_LENGTH] + "…"
+
+
+def error_of(code: int) -> ErrorCode:
+    """A code that another node sent; one that is newer than this table is an error all the same."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def error_name(code: int) -> str:
+    """The name of a code that another node sent, or its number if it is newer than this table."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
 class ProtocolError(Exception):
     """Bytes that are not the message they claim to be, or a message that its version cannot carry."""
 
@@ -178,9 +203,18 @@ class ProtocolError(Exception):
 
 
 class KafkaError(Exception):
-    """A refusal that a client is answered with: the code, and a sentence that says what was found and expected."""
+    """A refusal that a client is answered with: the code, and a sentence that says what was found and expected.
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    `records` are the numbers of the records in the batch that are to blame, where that can be told.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, *, records: Sequence[int] = ()) -> None:
+        message = clipped(message)
         self.code = code
         self.message = message
+        self.records = records
         super().__init__(f"{code.name}: {message}")
+
+
+class MalformedRecordsError(KafkaError):
+    """The bytes given for a partition are no single batch of format 2: refused for themselves, whatever the log holds."""

@@ -10,7 +10,6 @@ import math
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import cache, partial
 from typing import Any, Final, TypeVar
 
@@ -119,6 +118,8 @@ def _struct_reader(cls: StructMeta) -> FromJson:
         prefix = path + "." if path else ""
         if not known.issuperset(value):
             name = next(name for name in value if name not in known)
+            from difflib import get_close_matches  # for a mistake only: every start would load it
+
             nearest = get_close_matches(name, known, 1)
             hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
             raise ProtocolError(f"{cls.__name__} has no such field{hint}", field=prefix + name)

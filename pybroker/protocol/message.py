@@ -14,7 +14,7 @@ from pybroker.protocol.errors import ProtocolError
 from pybroker.protocol.schema import Column, StructMeta, Versions, col
 from pybroker.protocol.wire import Buffer
 
-__all__ = ["Buffer", "Message", "Records", "Splices", "Struct", "col", "decoder", "encoder"]
+__all__ = ["Buffer", "Encoded", "Message", "Records", "Splices", "Struct", "col", "decoder", "encoder"]
 
 # Record batches: bytes or a view of a frame; in a response to be spliced, whatever has a len() and can be sent.
 Records = Any
@@ -87,6 +87,15 @@ class Message(Struct):
         return decoder(cls, version)(buffer, position)
 
 
+class Encoded(Message):
+    """A message that was encoded before, in the version that it is sent in: for answers that many clients get.
+
+    A subclass stands for one message, whose key, versions and flexible versions it has, and declares `body` as its column.
+    """
+
+    body: bytes
+
+
 _encoders: dict[tuple[type[Message], int], Callable[[Any, bytearray, Splices | None], None]] = {}
 _decoders: dict[tuple[type[Message], int], Callable[[Buffer, int], tuple[Any, int]]] = {}
 
@@ -95,7 +104,8 @@ def encoder(cls: type[M], version: int) -> Callable[[M, bytearray, Splices | Non
     """The function that appends a `cls` of `version` to a bytearray."""
     function = _encoders.get((cls, version))
     if function is None:
-        function = _encoders[cls, version] = codegen.encoder(cls, _checked(cls, version))
+        function = _put_body if issubclass(cls, Encoded) else codegen.encoder(cls, _checked(cls, version))
+        _encoders[cls, version] = function
     return function
 
 
@@ -105,6 +115,10 @@ def decoder(cls: type[M], version: int) -> Callable[[Buffer, int], tuple[M, int]
     if function is None:
         function = _decoders[cls, version] = codegen.decoder(cls, _checked(cls, version))
     return function
+
+
+def _put_body(message: Any, out: bytearray, _: Splices | None) -> None:
+    out += message.body
 
 
 def _checked(cls: type[Message], version: int) -> int:

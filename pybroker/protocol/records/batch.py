@@ -36,8 +36,8 @@ DELETE_HORIZON_BIT = 0x40
 _MAGIC_AT = 16
 _MIN_SIZE = LOG_OVERHEAD + 14  # of any magic; the least that Apache Kafka takes for a batch at all
 HEADER = Struct(">qiibIhiqqqhii")
-_unpack_header = HEADER.unpack_from
-_pack_place = Struct(">qii").pack_into
+unpack_header = HEADER.unpack_from
+pack_place = Struct(">qii").pack_into
 _pack_crc = Struct(">I").pack_into
 _pack_attributes = Struct(">h").pack_into
 _pack_max_timestamp = Struct(">q").pack_into
@@ -102,7 +102,7 @@ class RecordBatch:
                 self.producer_epoch,
                 self.base_sequence,
                 self.count,
-            ) = _unpack_header(view, start)
+            ) = unpack_header(view, start)
         except struct.error:
             raise _short_header(view, start) from None
         self.size_bytes = size = length + LOG_OVERHEAD
@@ -185,7 +185,7 @@ class RecordBatch:
 
     def stamp(self, base_offset: int, partition_leader_epoch: int) -> None:
         """Give the batch its place in the log; the CRC does not cover it."""
-        _pack_place(self.buffer, self.start, base_offset, self.size_bytes - LOG_OVERHEAD, partition_leader_epoch)
+        pack_place(self.buffer, self.start, base_offset, self.size_bytes - LOG_OVERHEAD, partition_leader_epoch)
         self.base_offset = base_offset
         self.partition_leader_epoch = partition_leader_epoch
 

@@ -1,8 +1,8 @@
 """The five codecs of a record batch, in the framings that Kafka's clients write.
 
-Pure functions; each library is imported at its first use. Decompression works in pieces and stops one piece beyond
-`max_bytes` at the latest (joining them holds the output twice for a moment). Whatever a library raises on garbage comes
-out as a KafkaError with the code that Apache Kafka answers; the limit is ours and says MESSAGE_TOO_LARGE.
+Pure functions, for any thread; each library is imported at its first use. Decompression works in pieces and stops one
+piece beyond `max_bytes` at the latest (joining them holds the output twice for a moment). Whatever a library raises on
+garbage comes out as INVALID_RECORD, which no client sends again; the limit is ours and says MESSAGE_TOO_LARGE.
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ import zlib
 from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from pybroker.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from zstandard import ZstdDecompressor
 
 DEFAULT_MAX_BYTES = 128 * 1024 * 1024
 _PIECE = 256 * 1024
@@ -69,7 +73,7 @@ def _too_large(codec: Codec, compressed: int, max_bytes: int) -> KafkaError:
 
 def _garbage(codec: Codec, compressed: int, problem: str) -> KafkaError:
     return KafkaError(
-        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.INVALID_RECORD,
         f"{compressed} bytes of {codec.name.lower()} records cannot be decompressed: {problem}.",
     )
 
@@ -226,28 +230,45 @@ def _zstd(data: Buffer, level: int | None) -> bytes:
     return zstandard.ZstdCompressor(level=3 if level is None else level, write_content_size=False).compress(data)
 
 
+# To make one takes longer than to decompress a small batch. Each serves one thread at a time: taken out while it works.
+_idle_unzstd: list[ZstdDecompressor] = []
+_MAX_IDLE = 8
+_MAX_IDLE_WINDOW = 8 * 1024 * 1024  # what one keeps in memory; only levels above 19 ask for more
+
+
 def _unzstd(data: memoryview, max_bytes: int) -> bytes:
     import zstandard
 
-    _check_zstd_frames(data)
+    window_bytes = _check_zstd_frames(data)
     pieces = _Pieces(Codec.ZSTD, len(data), max_bytes)
-    with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+    try:
+        context = _idle_unzstd.pop()
+    except IndexError:
+        context = zstandard.ZstdDecompressor()
+    with context.stream_reader(data, read_across_frames=True) as reader:
         while plain := reader.read(pieces.room()):
             pieces.add(plain)
+    if window_bytes <= _MAX_IDLE_WINDOW and len(_idle_unzstd) < _MAX_IDLE:
+        _idle_unzstd.append(context)
     return pieces.joined()
 
 
-def _check_zstd_frames(data: memoryview) -> None:
-    """The library's reader takes a stream that breaks off for one that ends; so find the end from the block headers."""
+def _check_zstd_frames(data: memoryview) -> int:
+    """The largest window of the frames; EOFError if they break off.
+
+    The library's reader takes a stream that breaks off for one that ends; so find the end from the block headers.
+    """
     import zstandard
 
     size = len(data)
-    pos = 0
+    pos = window_bytes = 0
     while pos < size:
         if bytes(data[pos + 1 : pos + 4]) == b"\x2a\x4d\x18" and data[pos] & 0xF0 == 0x50:  # a frame to skip
             pos += 8 + int.from_bytes(data[pos + 4 : pos + 8], "little")
         else:
-            checksum = 4 if zstandard.get_frame_parameters(data[pos:]).has_checksum else 0
+            parameters = zstandard.get_frame_parameters(data[pos:])
+            window_bytes = max(window_bytes, parameters.window_size)
+            checksum = 4 if parameters.has_checksum else 0
             pos += zstandard.frame_header_size(data[pos:])
             last = 0
             while not last:
@@ -259,6 +280,7 @@ def _check_zstd_frames(data: memoryview) -> None:
             pos += checksum
         if pos > size:
             raise EOFError("the frame ends too early")
+    return window_bytes
 
 
 _COMPRESSORS: dict[Codec, Callable[[Buffer, int | None], bytes]] = {

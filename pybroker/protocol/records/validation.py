@@ -7,9 +7,10 @@ against its own log, and names the cases where we are stricter.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
-from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.protocol.errors import ErrorCode, KafkaError, MalformedRecordsError
 from pybroker.protocol.records import crc
 from pybroker.protocol.records.batch import CONTROL_BIT, CRC_START, NO_TIMESTAMP, RecordBatch, as_int64, iter_batches
 from pybroker.protocol.records.compression import DEFAULT_MAX_BYTES, Buffer, codec_of
@@ -40,11 +41,8 @@ def produced_batch(records: Buffer | None, max_batch_bytes: int | None = None) -
             batch = _only_batch(view)
     if batch.base_offset != 0:
         raise _invalid(f"The batch has base offset {batch.base_offset}; a producer's begins at 0.")
-    if max_batch_bytes is not None and batch.size_bytes > max_batch_bytes:
-        raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"The batch has {batch.size_bytes} bytes; the topic takes at most {max_batch_bytes} (max.message.bytes).",
-        )
+    if max_batch_bytes is not None:
+        check_size(batch, max_batch_bytes)
     check_batch(batch)
     if batch.attributes & 0x07:
         codec_of(batch.attributes)
@@ -61,6 +59,14 @@ def produced_batch(records: Buffer | None, max_batch_bytes: int | None = None) -
             f"The batch of producer id {batch.producer_id} has base sequence {batch.base_sequence}; expected 0 or more."
         )
     return batch
+
+
+def check_size(batch: RecordBatch, max_batch_bytes: int) -> None:
+    if batch.size_bytes > max_batch_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The batch has {batch.size_bytes} bytes; the topic takes at most {max_batch_bytes} (max.message.bytes).",
+        )
 
 
 def check_batch(batch: RecordBatch) -> None:
@@ -105,13 +111,16 @@ def check_records(batch: RecordBatch, max_bytes: int = DEFAULT_MAX_BYTES, *, seq
 
 
 def _only_batch(view: memoryview) -> RecordBatch:
-    batches = iter_batches(view)
-    batch = next(batches, None)
-    if batch is None:
-        raise _invalid(f"A partition's {len(view)} bytes hold no whole record batch; expected exactly one.")
-    if next(batches, None) is not None:
-        raise _invalid(f"A partition's {len(view)} bytes hold several record batches; expected exactly one.")
-    return batch
+    try:
+        batches = list(islice(iter_batches(view), 2))
+    except KafkaError as error:
+        raise MalformedRecordsError(error.code, error.message) from error
+    if len(batches) != 1:
+        found = "several record batches" if batches else "no whole record batch"
+        raise MalformedRecordsError(
+            ErrorCode.INVALID_RECORD, f"A partition's {len(view)} bytes hold {found}; expected exactly one."
+        )
+    return batches[0]
 
 
 def _invalid(message: str) -> KafkaError:

@@ -1,4 +1,4 @@
-from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from pybroker.protocol.errors import ErrorCode, KafkaError, ProtocolError, error_name
 
 
 def test_a_code_is_its_number_and_says_whether_a_client_retries() -> None:
@@ -18,3 +18,7 @@ def test_a_kafka_error_carries_code_and_message() -> None:
     error = KafkaError(ErrorCode.CORRUPT_MESSAGE, "the crc is off")
     assert error.code is ErrorCode.CORRUPT_MESSAGE
     assert str(error) == "CORRUPT_MESSAGE: the crc is off"
+
+
+def test_a_code_newer_than_the_table_is_named_by_its_number() -> None:
+    assert [error_name(code) for code in (0, 41, 12345)] == ["NONE", "NOT_CONTROLLER", "12345"]

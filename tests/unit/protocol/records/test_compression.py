@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import gzip
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 import lz4.frame
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from unit.protocol.records.batches import blobs
 
 from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.protocol.records import compression
 from pybroker.protocol.records.compression import Codec, codec_of, compress, decompress
 
 PACKED = tuple(Codec)[1:]
@@ -57,7 +60,38 @@ def test_a_stream_that_breaks_off_is_refused(codec: Codec) -> None:
     for end in (1, 5, len(packed) // 2, len(packed) - 1):
         with pytest.raises(KafkaError, match="cannot be decompressed") as caught:
             decompress(codec, packed[:end])
-        assert caught.value.code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert caught.value.code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_a_broken_stream_does_not_spoil_the_next(codec: Codec) -> None:
+    packed = compress(codec, TEXT)
+    broken = packed[:40] + bytes(byte ^ 0xFF for byte in packed[40:80]) + packed[80:]
+    for _ in range(3):
+        with suppress(KafkaError):
+            decompress(codec, broken)
+        assert decompress(codec, packed) == TEXT
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_threads_do_not_meet(codec: Codec) -> None:
+    texts = [TEXT[number * 997 :] for number in range(8)]
+    packed = [compress(codec, text) for text in texts]
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(10):
+            assert list(threads.map(partial(decompress, codec), packed)) == texts
+
+
+def test_a_large_window_is_not_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle: list[zstandard.ZstdDecompressor] = []
+    monkeypatch.setattr(compression, "_idle_unzstd", idle)
+    wide = zstandard.ZstdCompressionParameters.from_level(3, window_log=27)
+    writer = zstandard.ZstdCompressor(compression_params=wide).compressobj()
+    assert decompress(Codec.ZSTD, writer.compress(TEXT) + writer.flush()) == TEXT
+    assert idle == []
+    for _ in range(2):
+        assert decompress(Codec.ZSTD, compress(Codec.ZSTD, TEXT)) == TEXT
+        assert len(idle) == 1
 
 
 @pytest.mark.parametrize("codec", Codec)
