@@ -105,8 +105,8 @@ def read_topic_id(filesystem: FileSystem, path: str) -> Uuid | None:
     return topic_id
 
 
-def write_topic_id(filesystem: FileSystem, path: str, topic_id: Uuid) -> None:
-    write_file(filesystem, path, f"version: {_VERSION}\ntopic_id: {uuid_to_text(topic_id)}".encode())
+def write_topic_id(filesystem: FileSystem, path: str, topic_id: Uuid, *, sync: bool = True) -> None:
+    write_file(filesystem, path, f"version: {_VERSION}\ntopic_id: {uuid_to_text(topic_id)}".encode(), sync=sync)
 
 
 def read_meta_properties(filesystem: FileSystem, path: str) -> MetaProperties | None:
@@ -205,9 +205,10 @@ def _read_lines(filesystem: FileSystem, path: str) -> list[str] | None:
 
 
 def _read_text(filesystem: FileSystem, path: str) -> str | None:
-    if not filesystem.exists(path):
+    try:
+        data = read_file(filesystem, path)
+    except FileNotFoundError:
         return None
-    data = read_file(filesystem, path)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -17,6 +17,9 @@ from pybroker.base.filesystem import FileSystem, Mapping
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 NO_TIMESTAMP: Final = -1
 FIRST_CAPACITY: Final = 4096
+# Of an index with more entries than the first, a search begins within the second of where the entry would be at even distances.
+EVEN_FROM: Final = 64
+EVEN_WITHIN: Final = 2
 
 
 class OffsetPosition(NamedTuple):
@@ -71,7 +74,13 @@ class Index:
 
     @property
     def is_full(self) -> bool:
-        return self.entry_count >= self._max_entries
+        count = self._count
+        return (count if count >= 0 else self.entry_count) >= self._max_entries
+
+    @property
+    def free_entries(self) -> int:
+        count = self._count
+        return self._max_entries - (count if count >= 0 else self.entry_count)
 
     @property
     def size_bytes(self) -> int:
@@ -89,9 +98,9 @@ class Index:
     def trim(self) -> None:
         """Give back what the file has beyond its entries; further appends take it again."""
         with self._lock:
-            if self._map is not None:
-                self._opened()
-                self._unmap(trimmed=True)
+            # Another segment's opening may have cost this one its map, before the file was cut to size.
+            self._opened()
+            self._unmap(trimmed=True)
 
     def flush(self) -> None:
         """Entries and size of the file on disk."""
@@ -118,6 +127,13 @@ class Index:
     def moved(self, path: str) -> None:
         """The file has another name now."""
         with self._lock:
+            self.path = path
+
+    def rename(self, path: str) -> None:
+        """Give the file, if there is one, another name; nobody finds it missing, and makes a new one, in between."""
+        with self._lock:
+            if self._filesystem.exists(self.path):
+                self._filesystem.rename(self.path, path)
             self.path = path
 
     def start_over(self, path: str) -> None:
@@ -180,6 +196,19 @@ class Index:
         """How many entries have the column, which ascends, at or below `limit`."""
         unpack, size = self.entry.unpack_from, self.entry.size
         low, high = 0, self._count
+        if high > EVEN_FROM:
+            first, last = unpack(mapping, 0)[column], unpack(mapping, (high - 1) * size)[column]
+            if limit >= last:
+                return high
+            if limit > first:
+                # Entries mostly come at even distances: look around the place where it would be then.
+                guess = (limit - first) * (high - 1) // (last - first)
+                near = guess - EVEN_WITHIN
+                if near > 0 and unpack(mapping, near * size)[column] <= limit:
+                    low = near + 1
+                near = guess + EVEN_WITHIN
+                if near < high and unpack(mapping, near * size)[column] > limit:
+                    high = near
         while low < high:
             middle = (low + high) // 2
             if unpack(mapping, middle * size)[column] <= limit:
@@ -231,20 +260,30 @@ class Index:
         return relative
 
 
+_PLACE: Final = Struct(">ii")
+_pack_place: Final = _PLACE.pack_into
+_unpack_place: Final = _PLACE.unpack_from
+_TIME: Final = Struct(">qi")
+_pack_time: Final = _TIME.pack_into
+_unpack_time: Final = _TIME.unpack_from
+
+
 class OffsetIndex(Index):
     """Where in the segment the batch with a given last offset starts: 4 bytes relative offset, 4 bytes position."""
 
-    entry = Struct(">ii")
+    entry = _PLACE
 
     __slots__ = ()
 
     def append(self, offset: int, position: int) -> None:
         """`offset` is the last one of the batch at `position`; both ascend."""
+        relative = self._relative(offset)
         with self._lock:
             mapping = self._room_for_one()
             count = self._count
-            assert not count or self._at(mapping, count - 1).offset < offset, f"offset {offset} is not behind the last entry"
-            self.entry.pack_into(mapping, count * 8, self._relative(offset), position)
+            last = _unpack_place(mapping, count * 8 - 8)[0] if count else -1
+            assert last < relative, f"offset {offset} is not behind the last entry"
+            _pack_place(mapping, count * 8, relative, position)
             self._count = count + 1
 
     def lookup(self, offset: int) -> OffsetPosition:
@@ -289,17 +328,17 @@ class OffsetIndex(Index):
 class TimeIndex(Index):
     """The highest timestamp so far and the last offset of the batch that has it: 8 bytes timestamp, 4 bytes relative offset."""
 
-    entry = Struct(">qi")
+    entry = _TIME
 
     __slots__ = ()
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """An entry, if `timestamp` is above the last."""
         with self._lock:
-            mapping = self._room_for_one()
+            mapping = self._opened()
             count = self._count
-            if timestamp > (self._at(mapping, count - 1).timestamp if count else NO_TIMESTAMP):
-                self.entry.pack_into(mapping, count * 12, timestamp, self._relative(offset))
+            if timestamp > (_unpack_time(mapping, count * 12 - 12)[0] if count else NO_TIMESTAMP):
+                _pack_time(self._room_for_one(), count * 12, timestamp, self._relative(offset))
                 self._count = count + 1
 
     def lookup(self, timestamp: int) -> TimestampOffset:

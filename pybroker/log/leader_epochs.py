@@ -35,7 +35,7 @@ _start_offset = attrgetter("start_offset")
 
 
 class LeaderEpochs:
-    __slots__ = ("_filesystem", "_flush_lock", "_path", "entries", "latest_epoch")
+    __slots__ = ("_filesystem", "_flush_lock", "_is_unwritten", "_path", "entries", "latest_epoch")
 
     entries: Entries
     latest_epoch: int | None  # a plain attribute: appends look at it
@@ -44,6 +44,7 @@ class LeaderEpochs:
         self._filesystem = filesystem
         self._path = path
         self._flush_lock = threading.Lock()
+        self._is_unwritten = False  # a truncation
         self._replace(())
         for epoch, start_offset in entries:
             self._assign(epoch, start_offset)
@@ -112,19 +113,24 @@ class LeaderEpochs:
         What is known already changes nothing. Entries that contradict the new one, by a higher epoch or a start offset at or
         behind its own, go: the log has been truncated below them.
         """
-        if not self._assign(epoch, start_offset):
+        return self.assign_all(((epoch, start_offset),))
+
+    def assign_all(self, entries: Iterable[tuple[int, int]]) -> bool:
+        """As `assign` for each, with one write: for epochs that come from remote storage."""
+        before = self.entries
+        changed = [self._assign(epoch, start_offset) for epoch, start_offset in entries]
+        if not any(changed):
             return False
-        self.flush()
+        try:
+            self.flush()
+        except OSError:
+            # Not assigned: whoever tries again, when the disk has room, writes it again.
+            self._replace(before)
+            raise
         return True
 
-    def assign_all(self, entries: Iterable[tuple[int, int]]) -> None:
-        """As `assign` for each, with one write: for epochs that come from remote storage."""
-        changed = [self._assign(epoch, start_offset) for epoch, start_offset in entries]
-        if any(changed):
-            self.flush()
-
     def truncate_from_end(self, end_offset: int, *, flush: bool = True) -> bool:
-        """Forget the epochs that began at or behind `end_offset`; True if there were any.
+        """Forget the epochs that began at or behind `end_offset`; True if there were any, or the file may still have some.
 
         With `flush=False` the caller has `flush` run later, on a thread that may wait for the disk.
         """
@@ -142,6 +148,7 @@ class LeaderEpochs:
         with self._flush_lock:
             try:
                 write_epochs(self._filesystem, self._path, self.entries)
+                self._is_unwritten = False
             except FileNotFoundError:
                 if not missing_dir_ok:
                     raise
@@ -169,9 +176,10 @@ class LeaderEpochs:
         return True
 
     def _changed(self, entries: Entries, flush: bool) -> bool:
-        if entries == self.entries:
+        if entries == self.entries and not self._is_unwritten:
             return False
         self._replace(entries)
+        self._is_unwritten = True
         if flush:
             self.flush()
         return True

@@ -1,16 +1,18 @@
 """Opens a partition's directory: finishes what a crash left half done, and recovers what cannot be trusted.
 
 Files that were being deleted or cleaned go, complete swaps take their place. After a clean stop the files are believed, and
-only looked at; otherwise the segments from the recovery point on are read batch by batch, their indexes built anew, and the
-log is cut at the first batch that is not whole and valid. Files that are not ours are left alone.
+only looked at; otherwise the segments from the recovery point on are read batch by batch, several at once if the caller
+lends threads for it, their indexes built anew, and the log is cut at the first batch that is not whole and valid. Files that
+are not ours are left alone.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import closing
 
-from pybroker.base.filesystem import FileSystem
+from pybroker.base.filesystem import DirEntry, FileSystem
 from pybroker.base.ids import Uuid
 from pybroker.log.background import Background
 from pybroker.log.checkpoints import CorruptFileError, read_topic_id, write_topic_id
@@ -36,11 +38,9 @@ from pybroker.log.log import Log, no_jitter
 from pybroker.log.log_config import LogConfig
 from pybroker.log.open_segments import OpenSegments
 from pybroker.log.producer_state import ProducerStates
+from pybroker.log.recovery import OrderedMap, one_by_one, scan_segment, stitch_segment
 from pybroker.log.segment import Segment
-from pybroker.log.transaction_index import ROW_BYTES, AbortedTransaction
-from pybroker.protocol.errors import KafkaError
-from pybroker.protocol.records.batch import RecordBatch
-from pybroker.protocol.records.validation import check_batch
+from pybroker.log.transaction_index import ROW_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -68,10 +68,12 @@ def open_log(
     max_transaction_timeout_ms: int = 900_000,
     verifies_transactions: bool = True,
     on_segment_recovered: Progress | None = None,
+    map_segments: OrderedMap = one_by_one,
 ) -> Log:
     """The log in `directory`, which is made if it is not there.
 
     `is_clean`: the last stop was one, so that nothing needs recovery. `on_segment_recovered` is told how many remain.
+    `map_segments` may scan several segments at once; all else happens on the thread of the caller.
     """
 
     def producers_of(snapshots: list[int]) -> ProducerStates:
@@ -85,20 +87,40 @@ def open_log(
             snapshots=snapshots,
         )
 
-    found_id = _topic_id(filesystem, directory, topic_id)
+    found_id = _topic_id(filesystem, directory, partition, topic_id, was_flushed=recovery_point > 0)
     loader = _Loader(
-        filesystem, directory, partition, config, producers_of, now_ms, background, open_segments, on_segment_recovered
+        filesystem,
+        directory,
+        partition,
+        config,
+        producers_of,
+        now_ms,
+        background,
+        open_segments,
+        on_segment_recovered,
+        map_segments,
     )
     return loader.load(log_start_offset, recovery_point, is_clean, found_id, draw_below)
 
 
-def _topic_id(filesystem: FileSystem, directory: str, given: Uuid | None) -> Uuid | None:
-    """The id in the directory; `given` is written there if it has none."""
+def _topic_id(
+    filesystem: FileSystem, directory: str, partition: TopicPartition, given: Uuid | None, *, was_flushed: bool
+) -> Uuid | None:
+    """The id in the directory; `given` is written there if it has none, and is on disk with the first records.
+
+    So a crash before any were flushed may leave half a file, which says no more than none; later that is damage.
+    """
     filesystem.make_dirs(directory)
     path = f"{directory}/{PARTITION_METADATA}"
-    found = read_topic_id(filesystem, path)
+    try:
+        found = read_topic_id(filesystem, path)
+    except CorruptFileError as error:
+        if was_flushed:
+            raise
+        logger.warning("%s: a crash came before the topic id was on disk; it is written anew: %s", partition, error)
+        found = None
     if found is None and given is not None:
-        write_topic_id(filesystem, path, given)
+        write_topic_id(filesystem, path, given, sync=False)
     return given if found is None else found
 
 
@@ -114,6 +136,7 @@ class _Loader:
         background: Background,
         open_segments: OpenSegments,
         on_segment_recovered: Progress | None,
+        map_segments: OrderedMap,
     ) -> None:
         self.filesystem = filesystem
         self.directory = directory
@@ -124,8 +147,10 @@ class _Loader:
         self.background = background
         self.open_segments = open_segments
         self.on_segment_recovered = on_segment_recovered
+        self.map_segments = map_segments
         self.snapshots: list[int] = []
         self.index_sizes: dict[str, int] = {}
+        self.has_removed = False
 
     def load(
         self,
@@ -135,14 +160,21 @@ class _Loader:
         topic_id: Uuid | None,
         draw_below: Callable[[int], int],
     ) -> Log:
-        self._finish_swaps()
-        segments = self._segments()
+        files = self._files()
+        if any(file.state is not None for file, _ in files):
+            self._finish_swaps([file for file, _ in files])
+            files = self._files()
+        segments = self._segments(files)
         leader_epochs = self._leader_epochs()
         recovered = len(segments) if is_clean else self._first_to_recover(segments, recovery_point)
         for number, segment in enumerate(segments[:recovered]):
             self._check_indexes(segment, segments[:number], is_complete=is_clean or number + 1 < recovered)
-        if recovered < len(segments):
-            segments, recovery_point = self._recover(segments, recovered, recovery_point)
+        stop = len(segments) - 1 if segments and self._is_empty(segments[-1]) else len(segments)
+        if recovered < stop:
+            segments = self._recover(segments, recovered, stop)
+            # The new indexes are not on disk before the next flush: it has to take these segments in, and so has the next
+            # recovery if a crash comes first.
+            recovery_point = min(recovery_point, segments[recovered].base_offset)
         producers = self.producers_of(self.snapshots)
         if segments and log_start_offset > (end := segments[-1].next_offset()):
             # What was deleted is known, what came behind it is lost: records before the start must not come back.
@@ -151,6 +183,7 @@ class _Loader:
             )
             for segment in segments:
                 segment.delete()
+            self.has_removed = True
             segments = []
             leader_epochs.clear()
         if not segments:
@@ -178,23 +211,23 @@ class _Loader:
             draw_below=draw_below,
         )
         log.rebuild_producers(self.now_ms)
-        if not is_clean:
+        if self.has_removed or producers.snapshots.offsets != sorted(self.snapshots):
             # What was removed, a snapshot of records that are lost say, must not be there again after the next crash.
             self.filesystem.sync_dir(self.directory)
         return log
 
     # What a crash left half done.
 
-    def _finish_swaps(self) -> None:
+    def _finish_swaps(self, files: list[SegmentFile]) -> None:
         """Remove what was being deleted or written by the cleaner; rename what it had completed."""
         swaps = []
         least_cleaned = None
-        for file in self._files():
+        for file in files:
             if file.state == DELETED:
-                self.filesystem.remove(f"{self.directory}/{file.name}")
+                self._remove(file.name)
             elif file.state == CLEANED:
                 least_cleaned = file.base_offset if least_cleaned is None else min(least_cleaned, file.base_offset)
-                self.filesystem.remove(f"{self.directory}/{file.name}")
+                self._remove(file.name)
             elif file.state == SWAP:
                 swaps.append(file)
         # The cleaner renames from the last segment to the first: one still called .cleaned means that those behind it, though
@@ -202,7 +235,7 @@ class _Loader:
         complete = [file for file in swaps if least_cleaned is None or file.base_offset < least_cleaned]
         for file in swaps:
             if file not in complete:
-                self.filesystem.remove(f"{self.directory}/{file.name}")
+                self._remove(file.name)
         self._take_swaps(complete)
 
     def _take_swaps(self, swaps: list[SegmentFile]) -> None:
@@ -210,9 +243,9 @@ class _Loader:
         if logs:
             ranges = [(file.base_offset, self._end_of_swap(file.base_offset)) for file in logs]
             low, high = min(start for start, _ in ranges), max(end for _, end in ranges)
-            for file in self._files():
+            for file, _ in self._files():
                 if file.state is None and file.suffix != SNAPSHOT and low <= file.base_offset < max(high, low + 1):
-                    self.filesystem.remove(f"{self.directory}/{file.name}")
+                    self._remove(file.name)
         for file in swaps:
             path = f"{self.directory}/{file.name}"
             self.filesystem.rename(path, path.removesuffix(SWAP))
@@ -227,18 +260,19 @@ class _Loader:
         segment.release()
         return end
 
+    def _remove(self, name: str) -> None:
+        self.filesystem.remove(f"{self.directory}/{name}")
+        self.has_removed = True
+
     # Segments.
 
-    def _files(self) -> list[SegmentFile]:
-        return [file for entry in self.filesystem.scan(self.directory) if (file := parse_file(entry.name))]
+    def _files(self) -> list[tuple[SegmentFile, DirEntry]]:
+        return [(file, entry) for entry in self.filesystem.scan(self.directory) if (file := parse_file(entry.name))]
 
-    def _segments(self) -> list[Segment]:
+    def _segments(self, files: list[tuple[SegmentFile, DirEntry]]) -> list[Segment]:
         sizes = {}
         orphans = []
-        for entry in self.filesystem.scan(self.directory):
-            file = parse_file(entry.name)
-            if file is None or file.state is not None:
-                continue
+        for file, entry in files:
             if file.suffix == LOG:
                 sizes[file.base_offset] = entry.size
             elif file.suffix == SNAPSHOT:
@@ -249,8 +283,14 @@ class _Loader:
         for file in orphans:
             if file.base_offset not in sizes:
                 logger.warning("%s: removing %s, whose segment is gone", self.partition, file.name)
-                self.filesystem.remove(f"{self.directory}/{file.name}")
+                self._remove(file.name)
         return [self._segment(base_offset, sizes[base_offset]) for base_offset in sorted(sizes)]
+
+    def _is_empty(self, segment: Segment) -> bool:
+        """Whether there is nothing in it to recover, nor in its indexes."""
+        return not segment.size_bytes and not any(
+            self.index_sizes.get(file_name(segment.base_offset, suffix)) for suffix, _, _ in INDEX_FILES
+        )
 
     def _check_indexes(self, segment: Segment, before: list[Segment], *, is_complete: bool) -> None:
         if not segment.size_bytes or (is_complete and self._look_right(segment)):
@@ -261,7 +301,7 @@ class _Loader:
                 segment.complete_time_index()
         except CorruptIndexError as error:
             logger.warning("%s: rebuilding the indexes of segment %d: %s", self.partition, segment.base_offset, error)
-            recover_segment(segment, self._producers_before(segment, before))
+            stitch_segment(segment, scan_segment(segment), self._producers_before(segment, before), sync=True)
 
     def _look_right(self, segment: Segment) -> bool:
         """Whether the indexes are there and of whole entries: enough for those that were flushed, and spares opening them."""
@@ -325,69 +365,35 @@ class _Loader:
             first -= 1
         return first
 
-    def _recover(self, segments: list[Segment], first: int, recovery_point: int) -> tuple[list[Segment], int]:
-        """The segments that can be trusted, and the recovery point they allow."""
+    def _recover(self, segments: list[Segment], first: int, stop: int) -> list[Segment]:
+        """The segments that can be trusted; those from `first` to before `stop` are read."""
         producers = self._producers_before(segments[first], segments[:first])
-        for number in range(first, len(segments)):
-            segment = segments[number]
-            dropped = recover_segment(segment, producers)
-            if self.on_segment_recovered is not None:
-                self.on_segment_recovered(len(segments) - number - 1)
-            lost = segments[number + 1 :]
-            end = segment.next_offset()
-            if dropped or (lost and self._is_lost_between(segment, end, lost[0])):
-                logger.warning(
-                    "%s: segment %d ends at offset %d, where %d bytes that are no valid batch were cut off; "
-                    "%d segments behind it are dropped",
-                    self.partition,
-                    segment.base_offset,
-                    end,
-                    dropped,
-                    len(lost),
-                )
-                for gone in reversed(lost):
-                    gone.delete()
-                self.filesystem.sync_dir(self.directory)
-                return segments[: number + 1], min(recovery_point, end)
-        return segments, recovery_point
+        with closing(self.map_segments(scan_segment, segments[first:stop])) as scans:
+            for number, scan in enumerate(scans, first):
+                segment = segments[number]
+                dropped = stitch_segment(segment, scan, producers, sync=False)
+                if self.on_segment_recovered is not None:
+                    self.on_segment_recovered(stop - number - 1)
+                lost = segments[number + 1 :]
+                if dropped or (lost and self._is_lost_between(segment, scan.next_offset, lost[0])):
+                    break
+            else:
+                return segments
+        # The scans of those behind the cut are over now.
+        logger.warning(
+            "%s: segment %d ends at offset %d, where %d bytes that are no valid batch were cut off; "
+            "%d segments behind it are dropped",
+            self.partition,
+            segment.base_offset,
+            scan.next_offset,
+            dropped,
+            len(lost),
+        )
+        for gone in reversed(lost):
+            gone.delete()
+        self.filesystem.sync_dir(self.directory)
+        return segments[: number + 1]
 
     def _is_lost_between(self, segment: Segment, end: int, following: Segment) -> bool:
         """Whether offsets are missing between two segments that were put there without a gap; compaction leaves gaps."""
         return end < following.base_offset and not self.config.is_compacted and segment.can_hold(following.base_offset)
-
-
-def recover_segment(segment: Segment, producers: ProducerStates) -> int:
-    """Read every batch, build the indexes anew, and cut the file behind the last valid one; returns the bytes cut off.
-
-    `producers` is the state at the start of the segment, and then at its end: so the aborted transactions are found again.
-    """
-    segment.start_rebuild()
-    valid_bytes = 0
-    next_offset = segment.base_offset
-    try:
-        for position, batch in segment.batches():
-            check_batch(batch)
-            if batch.base_offset < next_offset or batch.last_offset_delta < 0 or not segment.can_hold(batch.last_offset):
-                logger.warning("segment %d: offset %d comes behind %d", segment.base_offset, batch.base_offset, next_offset)
-                break
-            segment.index_batch(position, batch)
-            if batch.producer_id >= 0:
-                _find_aborted(segment, batch, producers)
-            next_offset = batch.next_offset
-            valid_bytes = position + batch.size_bytes
-    except KafkaError as error:
-        logger.warning("segment %d, at byte %d: %s", segment.base_offset, valid_bytes, error.message)
-    producers.map_end_offset = next_offset
-    return segment.end_rebuild(valid_bytes)
-
-
-def _find_aborted(segment: Segment, batch: RecordBatch, producers: ProducerStates) -> None:
-    completed = producers.update(batch)
-    if completed is None:
-        return
-    if completed.is_aborted:
-        stable = producers.last_stable_offset(completed)
-        segment.transaction_index.append(
-            AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
-        )
-    producers.complete(completed)

@@ -1,8 +1,7 @@
 """A partition's log: an append-only run of segments, with the state that is rebuilt from them.
 
-Whoever changes the log holds its lock; an append does one write and never waits for the disk. Readers take no lock: the
-tuple of segments and the `_end` of the log are replaced as a whole, and bytes below the end do not change. Everything slow
-(flushing what was rolled, removing files) goes to the background port.
+Whoever changes the log holds its lock; an append does one write and never waits for the disk. Readers take no lock, see
+`log_reader`. Everything slow (flushing what was rolled, removing files) goes to the background port.
 """
 
 from __future__ import annotations
@@ -11,26 +10,27 @@ import logging
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from pybroker.base.filesystem import Buffer, FileSystem, remove_tree
+from pybroker.base.filesystem import Buffer, FileSystem, remove_tree, sync_file
 from pybroker.base.ids import Uuid
-from pybroker.log.appending import prepare_batch
+from pybroker.log.appending import plain_batches, prepare_batch
 from pybroker.log.background import Background
-from pybroker.log.files import DELETED, LEADER_EPOCH_CHECKPOINT, SWAP, TopicPartition
+from pybroker.log.files import DELETED, LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, SWAP, TopicPartition
 from pybroker.log.index import MAX_RELATIVE_OFFSET
 from pybroker.log.leader_epochs import LeaderEpochs
 from pybroker.log.log_config import LogConfig
+from pybroker.log.log_reader import LogReader
 from pybroker.log.open_segments import OpenSegments
 from pybroker.log.producer_entry import AppendOrigin
 from pybroker.log.producer_state import ProducerStates
 from pybroker.log.retention import expired_segments
-from pybroker.log.segment import BatchPlace, FileSlice, Segment
+from pybroker.log.segment import Segment, StampedBatch
 from pybroker.log.transaction_index import AbortedTransaction
 from pybroker.protocol.errors import ErrorCode, KafkaError
-from pybroker.protocol.records.batch import RecordBatch, iter_batches
+from pybroker.protocol.records.batch import NO_LEADER_EPOCH, TRANSACTIONAL_BIT, RecordBatch, iter_batches, pack_place
 from pybroker.protocol.records.validation import check_batch
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL_TIMESTAMP: Final = -4
 LATEST_TIERED_TIMESTAMP: Final = -5
 
-REMEMBERED_READS: Final = 16
+NOT_PLAIN: Final = -1
 
 _base_offset = attrgetter("base_offset")
 
@@ -53,19 +53,10 @@ def no_jitter(bound: int) -> int:
 class Appended(NamedTuple):
     first_offset: int
     last_offset: int
-    log_append_time: int  # -1 where records keep their own timestamps
+    log_append_time: int  # -1 where records keep their own timestamps; of a duplicate, when it was first sent
     log_start_offset: int
     size_bytes: int
     is_duplicate: bool = False
-
-
-class Fetched(NamedTuple):
-    """Whole batches from the first that reaches the offset asked for; no slice where there are none yet."""
-
-    slice: FileSlice | None
-    offset: int
-    log_start_offset: int
-    first_batch_is_larger: bool = False  # than the limit; it is there all the same
 
 
 class TimestampedOffset(NamedTuple):
@@ -74,7 +65,7 @@ class TimestampedOffset(NamedTuple):
     leader_epoch: int  # -1 where it is not known
 
 
-class Log:
+class Log(LogReader):
     def __init__(
         self,
         filesystem: FileSystem,
@@ -95,16 +86,20 @@ class Log:
         draw_below: Callable[[int], int] = no_jitter,
     ) -> None:
         """`loader.open_log` makes one from a directory. `draw_below` gives a random number from 0 to below its argument."""
+        super().__init__(
+            partition,
+            segments,
+            log_start_offset=log_start_offset,
+            log_end_offset=log_end_offset,
+            first_unstable_offset=producers.first_unstable_offset,
+        )
         self.filesystem = filesystem
         self.directory = directory
-        self.partition = partition
         self.topic_id = topic_id
         self.config = config
+        self._plain = config if config.takes_batches_as_they_are else None
         self.leader_epochs = leader_epochs
         self.producers = producers
-        self.segments = tuple(segments)
-        self.log_start_offset = log_start_offset
-        self.high_watermark = log_start_offset
         self.recovery_point = recovery_point
         self.last_flush_ms = now_ms
         self.lock = threading.RLock()
@@ -114,32 +109,14 @@ class Log:
         self._jitter_ms = self._new_jitter()
         self._is_closed = False
         self._has_new_segment = True  # whose name may not be on disk yet
-        self._first_unstable_offset = producers.first_unstable_offset
-        # The end as readers see it: (next offset, active segment, its size), replaced as one.
-        self._end = (log_end_offset, self.segments[-1], self.segments[-1].size_bytes)
+        self._is_anchored = False  # nor, as far as this life knows, the name of the directory and the topic id in it
+        self._naming = threading.Lock()
+        # What `lead` and `follow` said: the epoch that appends must be of, None as long as nobody said, and whether an append
+        # is committed by itself.
+        self._led_epoch: int | None = None
+        self._commits_at_once = True
         # Where the data ends: before the end of the log, if that was truncated to where no batch begins.
         self._data_end = log_end_offset
-        # Where recent reads ended, since the next fetch of that consumer begins there: offset to (segment, position).
-        self._reads: dict[int, tuple[Segment, int]] = {}
-
-    @property
-    def active(self) -> Segment:
-        return self.segments[-1]
-
-    @property
-    def log_end_offset(self) -> int:
-        return self._end[0]
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self.segments)
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Below it no transaction is undecided; never above the high watermark."""
-        unstable = self._first_unstable_offset
-        high_watermark = self.high_watermark
-        return high_watermark if unstable is None or unstable > high_watermark else unstable
 
     # Appending.
 
@@ -152,27 +129,124 @@ class Log:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         verification_guard: int = 0,
         transaction_version: int = -1,
+        commits: bool = False,
     ) -> Appended:
         """Give the batch in `records`, which is written to, the next offsets and append it.
 
-        A batch that its producer sent before is answered with the offsets it got then.
+        A batch that its producer sent before is answered with the offsets it got then. `commits`: no other replica has to
+        be waited for, unless `lead` said otherwise.
         """
         config = self.config
         batch = prepare_batch(records, config, now_ms, origin)
         append_time = now_ms if config.is_append_time else -1
         with self.lock:
-            self._check_open()
-            known = self.producers.check(
-                batch, origin, verification_guard=verification_guard, transaction_version=transaction_version
-            )
-            if known is not None:
-                return Appended(known.first_offset, known.last_offset, append_time, self.log_start_offset, 0, True)
+            if self._is_closed:
+                self._check_open()
+            if leader_epoch != self._led_epoch is not None:
+                raise KafkaError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.partition} is not led here in epoch {leader_epoch} any more."
+                )
+            if batch.producer_id >= 0:
+                known = self.producers.check(
+                    batch, origin, verification_guard=verification_guard, transaction_version=transaction_version
+                )
+                if known is not None:
+                    return Appended(known.first_offset, known.last_offset, known.timestamp, self.log_start_offset, 0, True)
             first_offset = self._end[0]
             batch.stamp(first_offset, leader_epoch)
             self._append(batch.view(), (batch,), now_ms)
+            if commits and self._commits_at_once:
+                self._commit_all()
         return Appended(
             first_offset, first_offset + batch.last_offset_delta, append_time, self.log_start_offset, batch.size_bytes
         )
+
+    def append_plain(self, data: memoryview, leader_epoch: int, now_ms: int, *, is_transactional: bool = False) -> int:
+        """`append_plain_batches` of one batch: its first offset, or NOT_PLAIN."""
+        offsets = self.append_plain_batches((data,), leader_epoch, now_ms, is_transactional=is_transactional)
+        return offsets[0] if offsets else NOT_PLAIN
+
+    def append_plain_batches(
+        self,
+        batches: Sequence[memoryview],
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        is_transactional: bool = False,
+        commits: bool = True,
+    ) -> list[int]:
+        """The usual append in few steps: batches as their producers made them, to a topic without rules that look into them;
+        with `is_transactional` those of a transaction that is open here. One write for all. Returns their first offsets.
+        `commits`: only if no other replica has to be waited for.
+
+        Where a batch needs more care the list ends, with nothing done to that one and those behind it: `append_as_leader`
+        then does it, or says what is wrong.
+        """
+        config = self._plain
+        if config is None:
+            return []
+        plain = plain_batches(batches, config, now_ms, TRANSACTIONAL_BIT if is_transactional else 0)
+        if not plain:
+            return []
+        with self.lock:
+            if (
+                self._is_closed
+                or (commits and not self._commits_at_once)
+                or leader_epoch != self._led_epoch is not None
+                or self.leader_epochs.latest_epoch != leader_epoch
+            ):
+                return []
+            own: list[RecordBatch] = []
+            if is_transactional or plain[0][-1] >= 0:
+                # Of an idempotent producer, all of them: it has to be told of them.
+                own = [RecordBatch(one[0]) for one in plain]
+                if not self._is_fresh(own[0]):
+                    return []
+            offset, segment, _ = self._end
+            offsets: list[int] = []
+            stamped: list[StampedBatch] = []
+            for data, length, count, max_timestamp, _ in plain:
+                pack_place(data, 0, offset, length, leader_epoch)
+                offsets.append(offset)
+                offset += count
+                stamped.append((data, offset - 1, max_timestamp))
+            try:
+                done = segment.append_plain(stamped, offsets[0], config.segment_bytes, config.segment_ms - self._jitter_ms)
+            except OSError:
+                # The careful way meets it again and tells of it.
+                done = 0
+            if done < len(plain):
+                for data, length, _, _, _ in plain[done:]:
+                    pack_place(data, 0, 0, length, NO_LEADER_EPOCH)
+                if not done:
+                    return []
+                del offsets[done:]
+            for batch, first_offset in zip(own, offsets, strict=False):
+                batch.base_offset, batch.partition_leader_epoch = first_offset, leader_epoch
+                self._take_in(batch, segment)
+            self.producers.map_end_offset = self._data_end = end = stamped[done - 1][1] + 1
+            self._end = (end, segment, segment.size_bytes)
+            if self._commits_at_once:
+                self.high_watermark = end
+                if self._first_unstable_offset is not None:
+                    self._commit_all()
+        return offsets
+
+    def _is_fresh(self, batch: RecordBatch) -> bool:
+        """Whether its producer may append it now, has not done so before, and nothing else counts for what follows it."""
+        try:
+            producers = self.producers
+            return (
+                batch.base_sequence >= 0
+                and producers.verification(batch.producer_id) is None
+                and (
+                    not batch.attributes & TRANSACTIONAL_BIT
+                    or producers.has_ongoing_transaction(batch.producer_id, batch.producer_epoch)
+                )
+                and producers.check(batch) is None
+            )
+        except KafkaError:
+            return False
 
     def append_as_follower(self, records: Buffer, now_ms: int) -> Appended:
         """Append the whole batches in `records` with the offsets and epochs that the leader gave them."""
@@ -285,9 +359,7 @@ class Log:
             for segment in segments[first:]:
                 if segment.base_offset < upto:
                     segment.flush()
-            if self._has_new_segment:
-                self._has_new_segment = False
-                self.filesystem.sync_dir(self.directory)
+            self._sync_names()
             with self.lock:
                 # A truncation meanwhile took the recovery point down with it, and the end of the log.
                 if self._end[0] >= upto and upto > self.recovery_point >= start:
@@ -295,88 +367,28 @@ class Log:
         if now_ms is not None:
             self.last_flush_ms = now_ms
 
-    # Reading.
+    def _sync_names(self) -> None:
+        """What records on disk need to be found again: the names in the directory, its own name, and the topic id.
 
-    def read(self, offset: int, max_bytes: int, *, upper: int | None = None, min_one: bool = True) -> Fetched:
-        """Batches from `offset` on that lie below the offset `upper`, or the end of the log.
-
-        At most `max_bytes` of them, but with `min_one` the first in any case.
+        None of it is synced when a log is made, so that thousands can be; the first flush of every life does it. Another one
+        at the same time waits for it.
         """
-        end, active, active_size = self._end
-        start = self.log_start_offset
-        if not start <= offset <= end:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.partition} has offsets {start} to {end}; {offset} was asked for."
-            )
-        bound = end if upper is None or upper > end else upper
-        if offset >= bound:
-            return Fetched(None, offset, start)
-        segments = self.segments
-        number = max(0, bisect_right(segments, offset, key=_base_offset) - 1)
-        for segment, following in zip(segments[number:], (*segments[number + 1 :], None), strict=True):
-            if segment.base_offset >= bound:
-                break
-            limit = active_size if segment is active else segment.size_bytes
-            holds_bound = following is None or bound < following.base_offset
-            if holds_bound and bound < end:
-                limit = self._limit_in(segment, bound, limit)
-            first = self._remembered(segment, offset, limit) or segment.locate(offset, limit)
-            if first is None:
-                continue
-            is_larger = first.size_bytes > max_bytes
-            if is_larger and not min_one:
-                return Fetched(None, offset, start, True)
-            found = segment.slice_from(first, max_bytes, limit)
-            if holds_bound and found.position + found.length == limit:
-                self._remember(bound, segment, limit)
-            return Fetched(found, first.base_offset, start, is_larger)
-        return Fetched(None, offset, start)
-
-    def _limit_in(self, segment: Segment, bound: int, limit: int) -> int:
-        """The position in `segment` before which every batch lies below the offset `bound`."""
-        place = self._remembered(segment, bound, limit) or segment.locate(bound, limit)
-        return limit if place is None else place.position
-
-    def _remembered(self, segment: Segment, offset: int, limit: int) -> BatchPlace | None:
-        """The batch that begins at `offset`, if a read ended there: its header tells whether that still holds."""
-        known = self._reads.get(offset)
-        if known is None or known[0] is not segment:
-            return None
-        place = next(segment.places(known[1], limit), None)
-        return place if place is not None and place.base_offset == offset else None
-
-    def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        reads = self._reads
-        if len(reads) >= REMEMBERED_READS:
-            self._reads = reads = {}
-        reads[offset] = (segment, position)
-
-    def aborted_transactions(self, fetch_offset: int, upper: int) -> list[AbortedTransaction]:
-        """Those that a read_committed consumer must leave out of the offsets from `fetch_offset` to before `upper`."""
-        segments = self.segments
-        found: list[AbortedTransaction] = []
-        for segment in segments[max(0, bisect_right(segments, fetch_offset, key=_base_offset) - 1) :]:
-            aborted, is_complete = segment.transaction_index.collect(fetch_offset, upper)
-            found += aborted
-            if is_complete:
-                break
-        return found
-
-    def batches(self, start: int | None = None, end: int | None = None) -> Iterator[RecordBatch]:
-        """Every batch that reaches into the offsets from `start` to before `end`, bytes and all."""
-        start = self.log_start_offset if start is None else start
-        log_end, active, active_size = self._end
-        end = log_end if end is None else end
-        segments = self.segments
-        for segment in segments[max(0, bisect_right(segments, start, key=_base_offset) - 1) :]:
-            if segment.base_offset >= end:
+        with self._naming:
+            if not self._has_new_segment:
                 return
-            limit = active_size if segment is active else segment.size_bytes
-            for _, batch in segment.batches(segment.index.lookup(start).position, limit):
-                if batch.base_offset >= end:
-                    return
-                if batch.last_offset >= start:
-                    yield batch
+            self._has_new_segment = False
+            try:
+                if not self._is_anchored:
+                    if self.topic_id is not None:
+                        sync_file(self.filesystem, f"{self.directory}/{PARTITION_METADATA}")
+                    self.filesystem.sync_dir(os.path.dirname(self.directory))
+                    self._is_anchored = True
+                self.filesystem.sync_dir(self.directory)
+            except BaseException:
+                self._has_new_segment = True
+                raise
+
+    # Reading.
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampedOffset | None:
         """The first record at or behind `timestamp`, or what ListOffsets means by a negative one; None if there is none."""
@@ -419,11 +431,39 @@ class Log:
 
     # High watermark and start.
 
+    def lead(self, leader_epoch: int, *, commits_at_once: bool) -> None:
+        """From now on appends are of this epoch; with `commits_at_once` no other replica has to be waited for."""
+        with self.lock:
+            self._led_epoch = leader_epoch
+            self._commits_at_once = commits_at_once
+            if commits_at_once:
+                self._commit_all()
+
+    def is_led_in(self, leader_epoch: int) -> bool:
+        return self._led_epoch == leader_epoch
+
+    def follow(self) -> None:
+        """From now on only what the leader sends is appended."""
+        with self.lock:
+            self._led_epoch = NO_LEADER_EPOCH
+            self._commits_at_once = False
+
     def set_high_watermark(self, offset: int) -> None:
         """Bounded by the log's start and end; transactions decided below it become stable."""
         with self.lock:
             self.high_watermark = max(self.log_start_offset, min(offset, self._end[0]))
             self.producers.on_high_watermark_updated(self.high_watermark)
+            self._first_unstable_offset = self.producers.first_unstable_offset
+
+    def commit_all(self) -> None:
+        """No other replica has to be waited for: the high watermark is the end of the log."""
+        with self.lock:
+            self._commit_all()
+
+    def _commit_all(self) -> None:
+        self.high_watermark = end = self._end[0]
+        if self._first_unstable_offset is not None:
+            self.producers.on_high_watermark_updated(end)
             self._first_unstable_offset = self.producers.first_unstable_offset
 
     def advance_log_start_offset(self, offset: int) -> bool:
@@ -449,6 +489,8 @@ class Log:
         with self.lock:
             self._check_open()
             if offset >= self._end[0]:
+                # An epoch that began at the end and in which nothing was written may be unknown to the leader.
+                self.leader_epochs.truncate_from_end(offset)
                 return False
             logger.info("%s: truncating to offset %d from %d", self.partition, offset, self._end[0])
             if offset < self.segments[0].base_offset:
@@ -465,12 +507,15 @@ class Log:
             active.truncate_to(offset)
             self._end = (offset, active, active.size_bytes)
             self._data_end = active.next_offset()
-            self.leader_epochs.truncate_from_end(offset)
             self.log_start_offset = min(self.log_start_offset, offset)
             self.recovery_point = min(self.recovery_point, offset)
             self.high_watermark = min(self.high_watermark, offset)
+            has_lost_epochs = self.leader_epochs.truncate_from_end(offset, flush=False)
             self.rebuild_producers(now_ms)
             self.filesystem.sync_dir(self.directory)
+            if has_lost_epochs:
+                # Last: a full disk may not take it, and whoever then truncates again finds the rest done.
+                self.leader_epochs.flush()
             return True
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int, *, log_start_offset: int | None = None) -> None:
@@ -478,20 +523,22 @@ class Log:
         with self.lock:
             self._check_open()
             logger.info("%s: dropping everything to start anew at offset %d", self.partition, offset)
-            dropped, self.segments = self.segments, ()
+            # Readers see one log or the other, never none.
+            dropped = self.segments
             self._delete_segments(dropped[::-1], at_once=True)
             segment = self._new_segment(offset, now_ms)
             self.segments = (segment,)
             self._reads = {}
             self._end = (offset, segment, 0)
             self._data_end = offset
-            self.leader_epochs.clear()
+            self.leader_epochs.clear(flush=False)
             self.producers.truncate_fully_and_start_at(offset)
             self._first_unstable_offset = None
             self.log_start_offset = offset if log_start_offset is None else log_start_offset
             self.recovery_point = min(self.recovery_point, offset)
             self.high_watermark = self.log_start_offset
             self.filesystem.sync_dir(self.directory)
+            self.leader_epochs.flush()
 
     def rebuild_producers(self, now_ms: int) -> None:
         """The producers as of the end of the log, from the newest snapshot and what was written behind it."""
@@ -551,7 +598,9 @@ class Log:
         snapshots = [self.producers.snapshots.mark_deleted(segment.base_offset) for segment in segments]
         for segment in segments:
             segment.change_suffix(DELETED)
+        self._remove_later(segments, snapshots, 0 if at_once else self.config.file_delete_delay_ms)
 
+    def _remove_later(self, segments: Sequence[Segment], snapshots: Sequence[str | None], delay_ms: int) -> None:
         def remove() -> None:
             for segment in segments:
                 segment.delete()
@@ -559,7 +608,7 @@ class Log:
                 if path is not None and self.filesystem.exists(path):
                     self.filesystem.remove(path)
 
-        self._background.run(remove, delay_ms=0 if at_once else self.config.file_delete_delay_ms)
+        self._background.run(remove, delay_ms=delay_ms)
 
     def replace_segments(self, new: Sequence[Segment], old: Sequence[Segment]) -> None:
         """Put what the cleaner wrote, complete and synced, in the place of what it read.
@@ -576,34 +625,32 @@ class Log:
             self.segments = tuple(sorted([*kept, *new], key=_base_offset))
             self._reads = {}
             starts = {segment.base_offset for segment in new}
+            snapshots = []
             for segment in old:
                 segment.change_suffix(DELETED)
                 if segment.base_offset not in starts:
-                    self.producers.snapshots.mark_deleted(segment.base_offset)
+                    snapshots.append(self.producers.snapshots.mark_deleted(segment.base_offset))
             for segment in new:
                 segment.change_suffix("")
             self.filesystem.sync_dir(self.directory)
-
-        def remove() -> None:
-            for segment in old:
-                segment.delete()
-
-        self._background.run(remove, delay_ms=self.config.file_delete_delay_ms)
+        self._remove_later(old, snapshots, self.config.file_delete_delay_ms)
 
     # The whole.
 
     def update_config(self, config: LogConfig) -> None:
         with self.lock:
             self.config = config
+            self._plain = config if config.takes_batches_as_they_are else None
             for segment in self.segments:
                 segment.update_config(config)
 
-    def rename_directory(self, name: str) -> None:
-        """Another name in the same log directory."""
+    def rename_directory(self, name: str, *, sync: bool = True) -> None:
+        """Another name in the same log directory; on disk when this returns, unless the caller syncs that for many at once."""
         with self.lock:
             new = f"{os.path.dirname(self.directory)}/{name}"
             self.filesystem.rename(self.directory, new)
-            self.filesystem.sync_dir(os.path.dirname(new))
+            if sync:
+                self.filesystem.sync_dir(os.path.dirname(new))
             self.directory = new
             self.leader_epochs.moved(f"{new}/{LEADER_EPOCH_CHECKPOINT}")
             self.producers.snapshots.directory = new

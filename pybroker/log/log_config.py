@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from pybroker.config.keys import TOPIC
+from pybroker.config.types import LONG_MAX
 from pybroker.protocol.records.compression import Codec
 
 _CODECS = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
@@ -38,6 +39,18 @@ class LogConfig:
     min_cleanable_dirty_ratio: float
     file_delete_delay_ms: int
     preallocate: bool
+    min_insync_replicas: int
+
+    @property
+    def takes_batches_as_they_are(self) -> bool:
+        """Whether no rule looks into the records of a client's batch, changes it, or has it flushed."""
+        return (
+            self.codec is None
+            and not self.is_compacted
+            and not self.is_append_time
+            and self.timestamp_before_max_ms >= LONG_MAX
+            and self.flush_messages >= LONG_MAX
+        )
 
     @classmethod
     def of(cls, values: Mapping[str, Any] | None = None) -> Self:
@@ -68,4 +81,5 @@ class LogConfig:
             min_cleanable_dirty_ratio=given["min.cleanable.dirty.ratio"],
             file_delete_delay_ms=given["file.delete.delay.ms"],
             preallocate=given["preallocate"],
+            min_insync_replicas=given["min.insync.replicas"],
         )

@@ -6,6 +6,8 @@ by the log, and those never change. Files are opened at first use and let go whe
 
 from __future__ import annotations
 
+import errno
+import threading
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
@@ -27,15 +29,20 @@ _unpack_place = Struct(">qi11xi").unpack_from
 _PLACE_BYTES: Final = 27
 
 
+# A batch with its place stamped, its last offset, its highest timestamp. A plain tuple: every append makes one.
+StampedBatch = tuple[memoryview, int, int]
+
+
 class FileSlice:
     """Bytes of a file that are on their way to a reader; keeps the file open."""
 
-    __slots__ = ("file", "length", "position")
+    __slots__ = ("file", "length", "next_offset", "position")
 
-    def __init__(self, file: File, position: int, length: int) -> None:
+    def __init__(self, file: File, position: int, length: int, next_offset: int | None = None) -> None:
         self.file = file
         self.position = position
         self.length = length
+        self.next_offset = next_offset  # of the batch behind it, if its header was seen
 
     def __len__(self) -> int:
         return self.length
@@ -68,6 +75,7 @@ class Segment:
         "_filesystem",
         "_index_interval_bytes",
         "_max",
+        "_naming",
         "_open_segments",
         "_rolling_timestamp",
         "_suffix",
@@ -103,6 +111,7 @@ class Segment:
         self._open_segments = open_segments
         self._index_interval_bytes = config.index_interval_bytes
         self._file: File | None = None
+        self._naming = threading.Lock()  # held while the file changes its name, or is opened by it
         self._bytes_since_index_entry = 0
         self._max: TimestampOffset | None = None  # the highest timestamp, read from the index when first asked for
         self._rolling_timestamp: int | None = None
@@ -119,7 +128,8 @@ class Segment:
         return self._file or self._open()
 
     def _open(self, *, create: bool = False) -> File:
-        file = self._file = self._filesystem.open(self.path(LOG), create=create)
+        with self._naming:
+            file = self._file = self._filesystem.open(self.path(LOG), create=create)
         self._open_segments.opened(self)
         return file
 
@@ -137,10 +147,54 @@ class Segment:
         """`batches` are those in `data`, offsets assigned. On an OSError nothing has been appended."""
         position = self.size_bytes
         (self._file or self.file).write(position, data)
-        for batch in batches:
-            self._note(position, batch.base_offset + batch.last_offset_delta, batch.max_timestamp, batch.size_bytes)
-            position += batch.size_bytes
+        before = self._max, self._bytes_since_index_entry
+        try:
+            for batch in batches:
+                self._note(position, batch.base_offset + batch.last_offset_delta, batch.max_timestamp, batch.size_bytes)
+                position += batch.size_bytes
+        except OSError:
+            self._max, self._bytes_since_index_entry = before
+            self._drop_entries(batches[0].base_offset)
+            raise
         self.size_bytes = position
+
+    def append_plain(self, batches: Sequence[StampedBatch], first_offset: int, segment_bytes: int, segment_ms: int) -> int:
+        """As `append`, of as many of `batches` as need no new segment, by one write; 0, with nothing done, if not even the
+        first fits or files would have to be opened."""
+        file, started, highest = self._file, self._rolling_timestamp, self._max
+        if file is None or started is None or highest is None:
+            return 0
+        start = position = self.size_bytes
+        latest = started + segment_ms
+        last = self.base_offset + MAX_RELATIVE_OFFSET
+        pieces: list[memoryview] = []
+        # Each of them may take an entry.
+        for data, last_offset, max_timestamp in batches[: min(self.index.free_entries, self.time_index.free_entries)]:
+            position += len(data)
+            if position > segment_bytes or max_timestamp > latest or last_offset > last:
+                break
+            pieces.append(data)
+        if not pieces:
+            return 0
+        file.write(start, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        position = start
+        unindexed, interval = self._bytes_since_index_entry, self._index_interval_bytes
+        try:
+            # `_note` in the open: every request passes here.
+            for data, (_, last_offset, max_timestamp) in zip(pieces, batches, strict=False):
+                if max_timestamp > highest.timestamp:
+                    highest = TimestampOffset(max_timestamp, last_offset)
+                if unindexed > interval:
+                    self.index.append(last_offset, position)
+                    self.time_index.maybe_append(*highest)
+                    unindexed = 0
+                unindexed += len(data)
+                position += len(data)
+        except OSError:
+            self._drop_entries(first_offset)
+            raise
+        self._max, self._bytes_since_index_entry, self.size_bytes = highest, unindexed, position
+        return len(pieces)
 
     def _note(self, position: int, last_offset: int, max_timestamp: int, size_bytes: int) -> None:
         """Index a batch at `position`, if it is time for an entry."""
@@ -154,6 +208,11 @@ class Segment:
             self.time_index.maybe_append(*highest)
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += size_bytes
+
+    def _drop_entries(self, offset: int) -> None:
+        """Those from `offset` on, which were made for batches that are not appended after all."""
+        self.index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
 
     def can_hold(self, offset: int) -> bool:
         return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
@@ -188,7 +247,12 @@ class Segment:
         self.time_index.trim()
 
     def flush(self) -> None:
-        self.file.sync()
+        file = self.file
+        try:
+            file.sync()
+        except OSError as error:
+            # Whatever the reason, a full disk too: what was to be written may be gone, and the next try would not miss it.
+            raise OSError(errno.EIO, f"a flush failed: {error.strerror}", file.path) from error
         self.index.flush()
         self.time_index.flush()
         self.transaction_index.flush()
@@ -198,9 +262,10 @@ class Segment:
         place = self.locate(offset, self.size_bytes)
         if place is None:
             return 0
-        self.index.truncate_to(offset)
-        self.time_index.truncate_to(offset)
-        self.transaction_index.truncate_to(offset)
+        for index in (self.index, self.time_index, self.transaction_index):
+            index.truncate_to(offset)
+            # Now: if nothing is appended later, no flush comes, and after a clean stop indexes are believed.
+            index.flush()
         self.file.truncate(place.position)
         self.file.sync()
         dropped, self.size_bytes = self.size_bytes - place.position, place.position
@@ -244,20 +309,24 @@ class Segment:
         """Whole batches from `first` on: as many as `max_bytes` take, but one at least, none beyond `limit`."""
         start = first.position
         stop = min(start + max_bytes, limit)
+        next_offset = None
         if stop <= first.end:
             stop = first.end
         elif stop < limit:
-            stop = self._batch_end_before(first, stop, limit)
-        return FileSlice(self.file, start, stop - start)
+            stop, next_offset = self._batch_end_before(first, stop, limit)
+        return FileSlice(self.file, start, stop - start, next_offset)
 
-    def _batch_end_before(self, first: BatchPlace, stop: int, limit: int) -> int:
-        """The last position up to `stop` where a batch ends: the index knows one near it, headers lead on from there."""
+    def _batch_end_before(self, first: BatchPlace, stop: int, limit: int) -> tuple[int, int | None]:
+        """The last position up to `stop` where a batch ends, and the offset of the next batch, if there is a whole one.
+
+        The index knows a position near it, headers lead on from there.
+        """
         position = max(first.end, self.index.lookup_position(stop))
         for place in self.places(position, limit):
             if place.end > stop:
-                break
+                return position, place.base_offset
             position = place.end
-        return position
+        return position, None
 
     def batches(self, position: int = 0, limit: int | None = None) -> Iterator[tuple[int, RecordBatch]]:
         """(position, batch) from `position` on, bytes and all; stops before what is not a whole batch of format v2."""
@@ -281,6 +350,12 @@ class Segment:
                 at = size
             position += at
 
+    def batch_at(self, position: int) -> RecordBatch:
+        """The batch that is known to start at `position`."""
+        file = self.file
+        size = _unpack_place(file.read(position, _PLACE_BYTES), 0)[1] + LOG_OVERHEAD
+        return RecordBatch(file.read(position, size))
+
     def first_batch(self) -> RecordBatch | None:
         header = self.file.read(0, HEADER_BYTES)
         if len(header) < HEADER_BYTES:
@@ -291,6 +366,8 @@ class Segment:
     def next_offset(self) -> int:
         """The offset behind the last batch."""
         end = self.base_offset
+        if not self.size_bytes:
+            return end
         for place in self.places(self.index.last().position, self.size_bytes):
             end = place.last_offset + 1
         return end
@@ -347,25 +424,36 @@ class Segment:
         self._max = TimestampOffset(NO_TIMESTAMP, self.base_offset)
         self._rolling_timestamp = None
 
-    def end_rebuild(self, valid_bytes: int) -> int:
-        """Cut the file at `valid_bytes`; returns how many bytes were no whole valid batch."""
+    def end_indexing(self) -> None:
+        """Behind the last batch: offset and time index are whole, though aside, and nothing stays open."""
+        self.time_index.maybe_append(*self.highest_timestamp)
+        for index in (self.index, self.time_index):
+            index.trim()
+        self.forget()
+
+    def end_rebuild(self, valid_bytes: int, *, sync: bool) -> int:
+        """Cut the file at `valid_bytes`, and the indexes take their place; returns how many bytes were no whole valid batch.
+
+        With `sync` they are on disk then, as they are whenever something was cut off. Otherwise the next `flush` sees to it,
+        and a crash before that must have them built again.
+        """
         dropped = self.size_bytes - valid_bytes
+        sync = sync or dropped > 0 or not valid_bytes
         if dropped > 0:
             self.file.truncate(valid_bytes)
             self.file.sync()
             self.size_bytes = valid_bytes
-        self.time_index.maybe_append(*self.highest_timestamp)
-        self.index.trim()
-        self.time_index.trim()
         for index in (self.index, self.time_index, self.transaction_index):
-            index.flush()
+            if sync:
+                index.flush()
             final = index.path.removesuffix(CLEANED)
             if self._filesystem.exists(index.path):
                 self._filesystem.rename(index.path, final)
             elif self._filesystem.exists(final):
                 self._filesystem.remove(final)
             index.moved(final)
-        self._filesystem.sync_dir(self._dir)
+        if sync:
+            self._filesystem.sync_dir(self._dir)
         return dropped
 
     def _highest_by_scan(self) -> TimestampOffset:
@@ -385,18 +473,17 @@ class Segment:
 
     def change_suffix(self, suffix: str) -> None:
         """Rename every file of the segment that exists."""
-        for kind in SEGMENT_SUFFIXES:
-            old = self.path(kind)
+        with self._naming:
+            old = self.path(LOG)
             if self._filesystem.exists(old):
-                self._filesystem.rename(old, f"{self._dir}/{file_name(self.base_offset, kind)}{suffix}")
-        self._suffix = suffix
-        self._renamed()
+                self._filesystem.rename(old, f"{self._dir}/{file_name(self.base_offset, LOG)}{suffix}")
+            self._suffix = suffix
+        self.index.rename(self.path(INDEX))
+        self.time_index.rename(self.path(TIME_INDEX))
+        self.transaction_index.rename(self.path(TRANSACTION_INDEX))
 
     def directory_moved(self, directory: str) -> None:
         self._dir = directory
-        self._renamed()
-
-    def _renamed(self) -> None:
         self.index.moved(self.path(INDEX))
         self.time_index.moved(self.path(TIME_INDEX))
         self.transaction_index.moved(self.path(TRANSACTION_INDEX))
@@ -404,9 +491,11 @@ class Segment:
     def delete(self) -> None:
         """Remove every file of the segment that exists. Takes long for a large one: not on a thread that serves."""
         self.forget()
-        for kind in SEGMENT_SUFFIXES:
-            if self._filesystem.exists(self.path(kind)):
-                self._filesystem.remove(self.path(kind))
+        # A rebuild that was begun has indexes aside.
+        aside = (self.index.path, self.time_index.path, self.transaction_index.path)
+        for path in dict.fromkeys((*aside, *map(self.path, SEGMENT_SUFFIXES))):
+            if self._filesystem.exists(path):
+                self._filesystem.remove(path)
 
     def release(self) -> None:
         """Let go of descriptors and maps; whoever still sends from the file keeps it open."""
@@ -421,7 +510,8 @@ class Segment:
         self.release()
 
     def close(self) -> None:
-        """As `release`, with the highest timestamp noted and the files cut to what they hold."""
+        """As `release`, with the highest timestamp noted, the files cut to what they hold, and the indexes on disk: after a
+        clean stop they are believed."""
         if self._max is not None:
             self.time_index.maybe_append(*self._max)
         if self._file is not None:
@@ -431,4 +521,7 @@ class Segment:
             self._file = None
         self.index.close()
         self.time_index.close()
+        if self.size_bytes:
+            for index in (self.index, self.time_index, self.transaction_index):
+                index.flush()
         self.transaction_index.release()

@@ -1,18 +1,22 @@
 """The aborted transactions of a segment, `.txnindex`: what a read_committed fetch tells its consumer to leave out.
 
 Rows of 34 bytes in ascending last offset, the offset of the ABORT marker. The file is made with the first row and opened
-when it is first needed. One thread writes, any thread reads; readers of an index known to be empty touch neither lock nor
-disk.
+when it is first needed. A row is of a marker that is in the log already, so that a full disk is no reason to refuse it: it
+stays in memory until there is room, and `flush` does not succeed before. One thread writes, any thread reads; readers of an
+index known to be empty touch neither lock nor disk.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from struct import Struct
 from typing import Final, NamedTuple
 
 from pybroker.base.filesystem import File, FileSystem
 from pybroker.log.index import CorruptIndexError
+
+logger = logging.getLogger(__name__)
 
 VERSION: Final = 0
 _ROW: Final = Struct(">hqqqq")
@@ -27,7 +31,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    __slots__ = ("_file", "_filesystem", "_is_dirty", "_last_offset", "_lock", "_size", "base_offset", "path")
+    __slots__ = ("_file", "_filesystem", "_is_dirty", "_last_offset", "_lock", "_size", "_unwritten", "base_offset", "path")
 
     def __init__(self, filesystem: FileSystem, path: str, base_offset: int) -> None:
         self.path = path
@@ -35,6 +39,7 @@ class TransactionIndex:
         self._filesystem = filesystem
         self._file: File | None = None
         self._size = -1  # in bytes, of whole rows; not looked at yet
+        self._unwritten = b""  # the last of them, which the disk did not take
         self._last_offset = -1
         self._is_dirty = False
         self._lock = threading.Lock()
@@ -52,10 +57,13 @@ class TransactionIndex:
                     f"{self.path}: a transaction that ends at offset {aborted.last_offset} cannot follow one that ends "
                     f"at {self._last_offset}"
                 )
-            self._is_dirty = True
-            self._opened().write(size, _ROW.pack(VERSION, *aborted))
+            self._unwritten += _ROW.pack(VERSION, *aborted)
             self._size = size + _ROW.size
             self._last_offset = aborted.last_offset
+            try:
+                self._write()
+            except OSError as error:
+                logger.warning("%s: a row waits for the next flush: %s", self.path, error)
 
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:
         """The transactions that reach into the offsets from `fetch_offset` to before `upper_bound`, and whether these are
@@ -89,7 +97,7 @@ class TransactionIndex:
             self.path = path
             if self._filesystem.exists(path):
                 self._filesystem.remove(path)
-            self._size, self._last_offset, self._is_dirty = 0, -1, False
+            self._size, self._last_offset, self._is_dirty, self._unwritten = 0, -1, False, b""
 
     def sanity_check(self) -> None:
         """CorruptIndexError if the index cannot be right and must be rebuilt."""
@@ -107,6 +115,7 @@ class TransactionIndex:
 
     def flush(self) -> None:
         with self._lock:
+            self._write()
             if self._is_dirty:
                 self._opened().sync()
                 self._is_dirty = False
@@ -121,6 +130,13 @@ class TransactionIndex:
         with self._lock:
             self.path = path
 
+    def rename(self, path: str) -> None:
+        """Give the file, if there is one, another name."""
+        with self._lock:
+            if self._filesystem.exists(self.path):
+                self._filesystem.rename(self.path, path)
+            self.path = path
+
     # Called with the lock held.
 
     def _looked(self) -> int:
@@ -130,6 +146,12 @@ class TransactionIndex:
             if self._size:
                 self._last_offset = self._rows()[-1].last_offset
         return self._size
+
+    def _write(self) -> None:
+        if self._unwritten:
+            self._is_dirty = True
+            self._opened().write(self._size - len(self._unwritten), self._unwritten)
+            self._unwritten = b""
 
     def _opened(self) -> File:
         if self._file is None:
@@ -141,13 +163,18 @@ class TransactionIndex:
         if not size:
             return []
         rows = []
-        for version, *fields in _ROW.iter_unpack(self._opened().read(0, size)):
+        written = size - len(self._unwritten)
+        data = (self._opened().read(0, written) if written else b"") + self._unwritten
+        for version, *fields in _ROW.iter_unpack(data):
             if version != VERSION:
                 raise CorruptIndexError(f"{self.path}: a row has version {version}; expected {VERSION}")
             rows.append(AbortedTransaction(*fields))
         return rows
 
     def _cut(self, size: int) -> None:
-        self._is_dirty = True
-        self._opened().truncate(size)
+        written = self._size - len(self._unwritten)
+        self._unwritten = self._unwritten[: max(0, size - written)]
+        if size < written:
+            self._is_dirty = True
+            self._opened().truncate(size)
         self._size = size

@@ -317,6 +317,17 @@ class SimDisk:
             self._fold(node)
             return node.modified_ms
 
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        with self.lock_all:
+            self._check(path, changes=True)
+            node = self._find(path)
+            if node is None:
+                _fail(errno.ENOENT, path)
+            assert isinstance(node, Node), f"{path} is a directory, which has no time here"
+            self._fold(node)
+            node.modified_ms = modified_ms
+            self._count()
+
     def lock(self, path: str) -> SimLock | None:
         with self.lock_all:
             node = self.open(path, create=True)._node

@@ -15,7 +15,7 @@ from pybroker.base.filesystem import FileSystem
 from pybroker.log.cleaner.job import CleanedSegment, CleanerStats, CleaningJob, SourceSegment
 from pybroker.log.cleaner.offset_map import OffsetMap
 from pybroker.log.cleaner.transactions import PassedTransactions
-from pybroker.log.files import CLEANED, LOG, SEGMENT_SUFFIXES, file_name
+from pybroker.log.files import CLEANED, INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, file_name
 from pybroker.log.index import MAX_RELATIVE_OFFSET, TimeIndex
 from pybroker.log.log_config import LogConfig
 from pybroker.log.open_segments import OpenSegments
@@ -103,6 +103,10 @@ class Cleaning:
         target.became_inactive()
         target.flush()
         target.close()
+        # By it retention knows the age of records without a timestamp: it counts on from where it was, as in Apache Kafka.
+        modified_ms = self._filesystem.modified_ms(self._path(group[-1]))
+        for kind in (LOG, INDEX, TIME_INDEX):
+            self._filesystem.set_modified_ms(target.path(kind), modified_ms)
         return CleanedSegment(group[0].base_offset, target.size_bytes, tuple(source.base_offset for source in group))
 
     def _clean_chunk(
@@ -204,7 +208,7 @@ class Cleaning:
 
     def _chunks(self, segment: SourceSegment, position: int) -> Iterator[tuple[memoryview, list[RecordBatch]]]:
         """Whole batches, as many as the buffer takes; a larger one comes alone."""
-        path = f"{self._job.directory}/{file_name(segment.base_offset, LOG)}"
+        path = self._path(segment)
         limit = segment.size_bytes
         file = self._filesystem.open(path, read_only=True)
         try:
@@ -228,6 +232,9 @@ class Cleaning:
                 position += at
         finally:
             file.close()
+
+    def _path(self, segment: SourceSegment) -> str:
+        return f"{self._job.directory}/{file_name(segment.base_offset, LOG)}"
 
     def _new_segment(self, base_offset: int) -> Segment:
         job = self._job

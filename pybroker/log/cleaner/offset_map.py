@@ -1,26 +1,32 @@
 """The latest offset of each key, in one flat buffer: 24 bytes a slot, the MD5 of the key and the offset.
 
-Two keys with the same MD5 count as one, as in Apache Kafka. The hash names a bucket of eight slots, in which one call of C
-looks for it; a full bucket runs over into the next. Slots fill in order, and zeros are a free one. One thread.
+Two keys with the same MD5 count as one, as in Apache Kafka. The hash names a bucket of slots, in which one call of C
+looks for it; from a full bucket its second half leads on to others, in steps that reach all of them since their number is a
+prime. So the table may be 99 % full, where steps of one would pass a hundred full buckets: a million keys take 24.2 MB.
+Slots fill in order, and zeros are a free one. One thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from importlib import import_module
+from itertools import count
+from math import isqrt
 from struct import Struct
 from typing import Final, Protocol, cast
 
 SLOT_BYTES: Final = 24
 MISSING: Final = -1
 _OFFSET_AT: Final = 16
-_BUCKET_SLOTS: Final = 8
+_BUCKET_SLOTS: Final = 32  # more take longer to search, with fewer more of them are full
 _BUCKET_BYTES: Final = _BUCKET_SLOTS * SLOT_BYTES
 _LAST_SLOT: Final = _BUCKET_BYTES - SLOT_BYTES
 _FREE: Final = bytes(16)
+_SPARE: Final = 0.01  # of the slots, where the number of keys is known beforehand
 
 _pack_slot = Struct(">16sq").pack_into
 _unpack_first = Struct(">Q").unpack_from
+_unpack_second = Struct(">8xQ").unpack_from
 _unpack_offset = Struct(">q").unpack_from
 
 
@@ -45,12 +51,13 @@ class OffsetMap:
     __slots__ = ("_buckets", "_data", "_size", "capacity", "latest_offset")
 
     def __init__(self, buffer_bytes: int, load_factor: float = 0.9, *, max_keys: int | None = None) -> None:
-        """At most `buffer_bytes` large, and no larger than `max_keys` need."""
-        buckets = buffer_bytes // _BUCKET_BYTES
-        if max_keys is not None:
-            buckets = min(buckets, int((max_keys + 1) / load_factor) // _BUCKET_SLOTS + 1)
+        """At most `buffer_bytes`, of which the keys get the share of `load_factor`, and no more than `max_keys` need."""
+        buckets = _prime_up_to(buffer_bytes // _BUCKET_BYTES)
         # Never wholly full: a search for what is not there ends at a free slot.
         self.capacity = min(int(buckets * _BUCKET_SLOTS * load_factor), buckets * _BUCKET_SLOTS - 1)
+        if max_keys is not None and max_keys < self.capacity:
+            self.capacity = max_keys + 1
+            buckets = min(buckets, _prime_from(int(self.capacity * (1 + _SPARE)) // _BUCKET_SLOTS + 1))
         if self.capacity < 1:
             raise ValueError(
                 f"A map of {buffer_bytes} bytes with load factor {load_factor} has no room for a key; raise "
@@ -78,7 +85,7 @@ class OffsetMap:
         As in Apache Kafka a full map takes no known key either: `latest_offset` is the last one that got in.
         """
         data, buckets, size, capacity, hashed = self._data, self._buckets, self._size, self.capacity, md5
-        find = data.find
+        find, size_bytes = data.find, len(data)
         for offset, key in keys:
             if key is None or offset < first_offset:
                 continue
@@ -87,15 +94,17 @@ class OffsetMap:
                 return False
             digest = hashed(key).digest()
             bucket: int = _unpack_first(digest)[0] % buckets * _BUCKET_BYTES
+            step = 0
             while (slot := find(digest, bucket, bucket + _BUCKET_BYTES)) < 0:
                 if (free := find(_FREE, bucket, bucket + _BUCKET_BYTES)) >= 0:
                     # The zeros may begin in the offset of the slot before.
                     slot = bucket + -(-(free - bucket) // SLOT_BYTES) * SLOT_BYTES
                     size += 1
                     break
-                bucket += _BUCKET_BYTES
-                if bucket == len(data):
-                    bucket = 0
+                step = step or _step(digest, buckets)
+                bucket += step
+                if bucket >= size_bytes:
+                    bucket -= size_bytes
             _pack_slot(data, slot, digest, offset)
             self.latest_offset = offset
         self._size = size
@@ -106,14 +115,14 @@ class OffsetMap:
         digest = md5(key).digest()
         bucket: int = _unpack_first(digest)[0] % self._buckets * _BUCKET_BYTES
         data = self._data
-        slot = data.find(digest, bucket, bucket + _BUCKET_BYTES)
-        while slot < 0:
+        step = 0
+        while (slot := data.find(digest, bucket, bucket + _BUCKET_BYTES)) < 0:
             if data.startswith(_FREE, bucket + _LAST_SLOT):
                 return MISSING
-            bucket += _BUCKET_BYTES
-            if bucket == len(data):
-                bucket = 0
-            slot = data.find(digest, bucket, bucket + _BUCKET_BYTES)
+            step = step or _step(digest, self._buckets)
+            bucket += step
+            if bucket >= len(data):
+                bucket -= len(data)
         offset: int = _unpack_offset(data, slot + _OFFSET_AT)[0]
         return offset
 
@@ -121,3 +130,22 @@ class OffsetMap:
         self._data = bytearray(len(self._data))
         self._size = 0
         self.latest_offset = MISSING
+
+
+def _step(digest: bytes, buckets: int) -> int:
+    """In bytes, from a full bucket to the next in which the key may be. A sole bucket is never full."""
+    step: int = (_unpack_second(digest)[0] % (buckets - 1) + 1) * _BUCKET_BYTES
+    return step
+
+
+def _is_prime(number: int) -> bool:
+    return all(number % divisor for divisor in range(2, isqrt(number) + 1))
+
+
+def _prime_up_to(number: int) -> int:
+    """1 and 0 pass for primes: a sole bucket, or none, needs no steps."""
+    return next(candidate for candidate in range(number, -1, -1) if _is_prime(candidate))
+
+
+def _prime_from(number: int) -> int:
+    return next(candidate for candidate in count(number) if _is_prime(candidate))

@@ -66,15 +66,31 @@ class LogCleaner:
     def __init__(self, manager: CleanerManager, threads: list[CleanerThread]) -> None:
         self.manager = manager
         self._threads = threads
+        self._changes = threading.Lock()
+        self._is_running = False
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        with self._changes:
+            self._is_running = True
+            for thread in self._threads:
+                thread.start()
 
     def stop(self) -> None:
         """Returns when nothing is being cleaned any more."""
-        for thread in self._threads:
-            thread.stop()
+        with self._changes:
+            self._is_running = False
+            for thread in self._threads:
+                thread.stop()
+
+    def replace_threads(self, threads: list[CleanerThread]) -> None:
+        """Others take over, and run if the cleaner runs; cleanings that are under way are given up."""
+        with self._changes:
+            for thread in self._threads:
+                thread.stop()
+            self._threads = threads
+            if self._is_running:
+                for thread in threads:
+                    thread.start()
 
     def pause(self, partition: TopicPartition) -> None:
         self.manager.pause(partition)

@@ -23,6 +23,9 @@ def close_dir(log_dir: LogDir, logs: LogTable, threads: int, broker_epoch: int) 
         try:
             log.flush()
             log.close()
+        except OSError as error:
+            logger.error("%s did not close well: %s", log, error)
+            failed.append(log)
         except Exception:
             logger.exception("%s did not close well", log)
             failed.append(log)

@@ -22,7 +22,8 @@ from pybroker.log.checkpoints import (
 from pybroker.log.files import DELETE, STRAY, PartitionDir, parse_dir
 from pybroker.log.log import Log
 from pybroker.log.manager.log_dir import LOCK_FILE, LogDir
-from pybroker.log.manager.parallel import in_parallel
+from pybroker.log.manager.parallel import Crew
+from pybroker.log.recovery import OrderedMap
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 REMOTE_INDEX_CACHE: Final = "remote-log-index-cache"
@@ -57,7 +58,9 @@ class Contents:
 
 
 class OpenLog(Protocol):
-    def __call__(self, log_dir: LogDir, found: PartitionDir, *, log_start_offset: int, recovery_point: int) -> Log: ...
+    def __call__(
+        self, log_dir: LogDir, found: PartitionDir, *, log_start_offset: int, recovery_point: int, map_segments: OrderedMap
+    ) -> Log: ...
 
 
 def contents_of(log_dir: LogDir) -> Contents:
@@ -82,13 +85,17 @@ def contents_of(log_dir: LogDir) -> Contents:
 
 
 def load_dir(log_dir: LogDir, open_log: OpenLog, threads: int, now_ms: Callable[[], int]) -> Contents:
-    """Open every log of the directory through `open_log`; the mark of the clean shutdown is used up."""
+    """Open every log of the directory through `open_log`; the mark of the clean shutdown is used up.
+
+    `threads`, this one among them, share the logs and the segments of those that need recovery.
+    """
     log_dir.remove_shutdown_mark()
     recovery_points = log_dir.read_recovery_points()
     log_start_offsets = log_dir.read_log_start_offsets()
     contents = contents_of(log_dir)
     _report(log_dir, contents)
     progress = Progress(log_dir, len(contents.logs), now_ms)
+    crew = Crew(f"log-recovery-{log_dir.path}", threads)
 
     def load(found: PartitionDir) -> None:
         recovery_point = recovery_points.get(found.partition, 0)
@@ -97,10 +104,11 @@ def load_dir(log_dir: LogDir, open_log: OpenLog, threads: int, now_ms: Callable[
             found,
             log_start_offset=log_start_offsets.get(found.partition, 0),
             recovery_point=recovery_point,
+            map_segments=crew.map,
         )
         progress.loaded(is_behind=log.log_end_offset > recovery_point)
 
-    in_parallel(f"log-recovery-{log_dir.path}", threads, load, contents.logs)
+    crew.run(load, contents.logs)
     log_dir.is_loaded = True
     return contents
 

@@ -10,8 +10,8 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from pybroker.base.filesystem import FileSystem, remove_tree
@@ -34,6 +34,7 @@ from pybroker.log.manager.parallel import in_parallel
 from pybroker.log.manager.scheduler import Scheduler
 from pybroker.log.manager.settings import ManagerSettings
 from pybroker.log.open_segments import OpenSegments
+from pybroker.log.recovery import OrderedMap, one_by_one
 from pybroker.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -96,6 +97,15 @@ class LogManager:
     def offline_dirs(self) -> list[LogDir]:
         return self._logs.offline_dirs
 
+    def is_cordoned(self, log_dir: LogDir) -> bool:
+        """Whether it takes no new logs (KIP-1066), but for those that were assigned to it."""
+        cordoned = self.settings.cordoned_log_dirs
+        return "*" in cordoned or log_dir.path in map(os.path.abspath, cordoned)
+
+    def directory_id_of(self, log: Log) -> Uuid | None:
+        """The id of the log directory that holds it; None where directories have no ids."""
+        return self._logs.dir_of(log.directory).directory_id
+
     def dir_with_id(self, directory_id: Uuid) -> LogDir | None:
         return next((log_dir for log_dir in self.online_dirs if log_dir.directory_id == directory_id), None)
 
@@ -104,6 +114,11 @@ class LogManager:
         """The epoch this broker had at its last stop, if that was clean in all directories."""
         epochs = {log_dir.shutdown_epoch if log_dir.is_online else None for log_dir in self.dirs}
         return epochs.pop() if len(epochs) == 1 else None
+
+    @property
+    def changes(self) -> AbstractContextManager[bool]:
+        """Held by whoever must not have a log created, replaced or removed meanwhile. Before a log's own lock."""
+        return self._changes
 
     def get(self, partition: TopicPartition, *, is_future: bool = False) -> Log | None:
         return self._logs.get(partition, is_future=is_future)
@@ -134,13 +149,9 @@ class LogManager:
         except BaseException:
             self._abandon()
             raise
-        unclean = [log_dir.path for log_dir in self.online_dirs if not log_dir.was_clean and self.logs_by_dir()[log_dir.path]]
-        logger.info(
-            "loaded %d logs in %d ms%s",
-            len(self.all_logs()),
-            self._now_ms() - started_ms,
-            f", with recovery in {', '.join(unclean)}" if unclean else "",
-        )
+        by_dir = self.logs_by_dir()
+        recovered = sum(len(by_dir[log_dir.path]) for log_dir in self.online_dirs if not log_dir.was_clean)
+        logger.info("loaded %d logs in %d ms, %d with recovery", len(self.all_logs()), self._now_ms() - started_ms, recovered)
 
     def start(self) -> None:
         """Begin the regular jobs and the cleaning."""
@@ -149,7 +160,9 @@ class LogManager:
             self.cleaner.start()
 
     def _load_dir(self, config_of: ConfigOf, is_stray: IsStray, log_dir: LogDir) -> None:
-        def load(log_dir: LogDir, found: PartitionDir, *, log_start_offset: int, recovery_point: int) -> Log:
+        def load(
+            log_dir: LogDir, found: PartitionDir, *, log_start_offset: int, recovery_point: int, map_segments: OrderedMap
+        ) -> Log:
             log = self._open(
                 log_dir,
                 found,
@@ -157,6 +170,7 @@ class LogManager:
                 log_start_offset=log_start_offset,
                 recovery_point=recovery_point,
                 is_clean=log_dir.was_clean,
+                map_segments=map_segments,
             )
             if is_stray(log):
                 self._set_aside(log)
@@ -186,6 +200,7 @@ class LogManager:
         recovery_point: int = 0,
         is_clean: bool = False,
         topic_id: Uuid | None = None,
+        map_segments: OrderedMap = one_by_one,
     ) -> Log:
         return open_log(
             self.filesystem,
@@ -204,6 +219,7 @@ class LogManager:
             max_transaction_timeout_ms=self.settings.max_transaction_timeout_ms,
             verifies_transactions=self.settings.verifies_transactions,
             on_segment_recovered=self._recovery_report(place),
+            map_segments=map_segments,
         )
 
     def _recovery_report(self, place: PartitionDir) -> Callable[[int], None]:
@@ -257,8 +273,10 @@ class LogManager:
     def _dirs_for_new(self, partition: TopicPartition, preferred: str | None, *, is_future: bool) -> list[LogDir]:
         if preferred is None:
             assert not is_future, f"the future log of {partition} needs a directory to be moved to"
-            counts = {path: len(logs) for path, logs in self.logs_by_dir().items()}
-            return sorted(self.online_dirs, key=lambda log_dir: counts.get(log_dir.path, 0))
+            # A node whose directories are all cordoned gets no replicas; one that it was given nonetheless has to be somewhere.
+            online = self.online_dirs
+            open_dirs = [log_dir for log_dir in online if not self.is_cordoned(log_dir)] or online
+            return sorted(open_dirs, key=self._logs.count_in)
         log_dir = self._logs.dir_of(os.path.abspath(preferred))
         current = self.get(partition)
         assert not is_future or (current is not None and parent_of(current) != log_dir.path), (
@@ -276,7 +294,6 @@ class LogManager:
         for log_dir in dirs:
             try:
                 log = self._open(log_dir, PartitionDir(name, partition), config, topic_id=topic_id)
-                self.filesystem.sync_dir(log_dir.path)
             except OSError as error:
                 failure = error
                 self.on_io_error(log_dir.path, error, doing=f"making a log for {partition}")
@@ -285,7 +302,7 @@ class LogManager:
                 failure = error
                 continue
             if self._logs.add(log, is_future=is_future):
-                logger.info("made a log for %s in %s", partition, log.directory)
+                logger.debug("made a log for %s in %s", partition, log.directory)
                 return log
             failure = log_dir.failure
         tried = f" ({paths_of(dirs)}: {failure})" if dirs else ""
@@ -305,14 +322,32 @@ class LogManager:
         log.topic_id = topic_id
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
+        self.update_configs(lambda _: config, (topic,))
+
+    def update_configs(self, config_of: ConfigOf, topics: Collection[str] | None = None) -> None:
+        """Give the logs of `topics`, or of all topics, their new configs."""
         for log in self.all_logs():
-            if log.partition.topic == topic:
-                was_compacted = log.config.is_compacted
-                log.update_config(config)
-                if was_compacted and not config.is_compacted:
-                    # Retention may delete its segments now: a cleaning under way must not bring them back.
-                    with self._cleaning_paused(log.partition):
-                        pass
+            topic = log.partition.topic
+            if topics is not None and topic not in topics:
+                continue
+            config = config_of(topic)
+            if log.config != config:
+                self._update_config(log, config)
+
+    def _update_config(self, log: Log, config: LogConfig) -> None:
+        was_compacted = log.config.is_compacted
+        log.update_config(config)
+        if was_compacted and not config.is_compacted:
+            # Retention may delete its segments now: a cleaning under way must not bring them back.
+            with self._cleaning_paused(log.partition):
+                pass
+
+    def reconfigure(self, settings: ManagerSettings) -> None:
+        """Go on with new settings; the directories, and how often the jobs run, stay as they were at the start."""
+        self.settings = settings
+        for log in self.all_logs():
+            log.producers.producer_id_expiration_ms = settings.producer_id_expiration_ms
+            log.producers.verifies_transactions = settings.verifies_transactions
 
     def async_delete(self, partition: TopicPartition, *, is_future: bool = False) -> Log | None:
         """Take the log away; its files go after file.delete.delay.ms."""
@@ -339,7 +374,8 @@ class LogManager:
                     log_dir = self._logs.dir_of(log.directory)
                     touched[log_dir.path] = log_dir
                     try:
-                        self._remove(partition, is_future=is_future, is_stray=is_stray)
+                        # The checkpoint at the end syncs the directory, once for all.
+                        self._remove(partition, is_future=is_future, is_stray=is_stray, sync=False)
                     except KafkaError as error:
                         errors[partition] = error
         self._checkpointing.after_change_in(touched.values())
@@ -352,7 +388,7 @@ class LogManager:
             logger.error("stray %s cannot be set aside: %s", partition, error.message)
         return strays
 
-    def _remove(self, partition: TopicPartition, *, is_future: bool, is_stray: bool) -> Log | None:
+    def _remove(self, partition: TopicPartition, *, is_future: bool, is_stray: bool, sync: bool = True) -> Log | None:
         log = self._logs.take(partition, is_future=is_future)
         if log is None:
             if offline := self.offline_dirs:
@@ -368,7 +404,7 @@ class LogManager:
             with self._logs.storage(log, "setting a stray log aside"):
                 self._set_aside(log)
         else:
-            self._mark_deleted(log)
+            self._mark_deleted(log, sync=sync)
         return log
 
     def _set_aside(self, log: Log) -> None:
@@ -378,18 +414,18 @@ class LogManager:
         log.rename_directory(self._marked(log.partition, STRAY))
         logger.warning("%s is not this node's partition: it is set aside as %s", was, log.directory)
 
-    def _mark_deleted(self, log: Log) -> None:
+    def _mark_deleted(self, log: Log, *, sync: bool = True) -> None:
         with self._logs.storage(log, "renaming a log to be deleted"):
             log.close_files()
-            log.rename_directory(self._marked(log.partition, DELETE))
+            log.rename_directory(self._marked(log.partition, DELETE), sync=sync)
         self._delete_later(self._logs.dir_of(log.directory), log.partition, log.directory)
 
     def _delete_later(self, log_dir: LogDir, partition: TopicPartition, path: str) -> None:
         def delete() -> None:
             remove_tree(self.filesystem, path)
-            logger.info("deleted the log of %s in %s", partition, path)
+            logger.debug("deleted the log of %s in %s", partition, path)
 
-        logger.info("the log of %s in %s is deleted in %d ms", partition, path, self.settings.file_delete_delay_ms)
+        logger.debug("the log of %s in %s is deleted in %d ms", partition, path, self.settings.file_delete_delay_ms)
         self._backgrounds[log_dir.path].run(delete, delay_ms=self.settings.file_delete_delay_ms)
 
     def replace_current_with_future(self, partition: TopicPartition) -> Log:

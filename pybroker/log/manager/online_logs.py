@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -35,6 +36,7 @@ class OnlineLogs:
         self._lock = threading.Lock()
         self._current: LogTable = {}
         self._future: LogTable = {}
+        self._counts: Counter[str] = Counter()
         self._shortage_reported_ms: dict[str, int] = {}
 
     # Directories.
@@ -81,6 +83,10 @@ class OnlineLogs:
                 table[log.partition] = log
         return tables
 
+    def count_in(self, log_dir: LogDir) -> int:
+        """How many logs the directory has, future ones too."""
+        return self._counts[log_dir.path]
+
     def add(self, log: Log, *, is_future: bool = False) -> bool:
         """False, and the log is closed, if its directory went offline meanwhile."""
         with self._lock:
@@ -92,7 +98,7 @@ class OnlineLogs:
                     "between the two: delete one of them, best that on the disk that failed."
                 )
             if self.dir_of(log.directory).is_online:
-                table[log.partition] = log
+                self._put(table, log)
                 return True
         log.close_files()
         return False
@@ -100,27 +106,43 @@ class OnlineLogs:
     def take(self, partition: TopicPartition, *, is_future: bool) -> Log | None:
         """Out of the tables, if it is there."""
         with self._lock:
-            return (self._future if is_future else self._current).pop(partition, None)
+            return self._pop(self._future if is_future else self._current, partition)
 
     def promote(self, partition: TopicPartition) -> None:
         """The future log is the current one from now on, unless its directory has just failed."""
         with self._lock:
-            if (future := self._future.pop(partition, None)) is not None:
-                self._current[partition] = future
+            if (future := self._pop(self._future, partition)) is not None:
+                self._pop(self._current, partition)
+                self._put(self._current, future)
 
     def clear(self) -> None:
         with self._lock:
             self._current = {}
             self._future = {}
+            self._counts.clear()
+
+    def _put(self, table: LogTable, log: Log) -> None:
+        table[log.partition] = log
+        self._counts[parent_of(log)] += 1
+
+    def _pop(self, table: LogTable, partition: TopicPartition) -> Log | None:
+        log = table.pop(partition, None)
+        if log is not None:
+            self._counts[parent_of(log)] -= 1
+        return log
 
     # Failure.
 
     def on_io_error(self, path: str, error: OSError, *, doing: str = "an access") -> bool:
         """An access to something at `path` failed with `error`; True if its log directory is offline for it.
 
-        A full disk leaves the directory online: reads go on, and appends once there is room.
+        A full disk leaves the directory online: reads go on, and appends once there is room. So does a file that is not there
+        any more: a log that was deleted, or cleaned, while somebody read it.
         """
         log_dir = self.dir_of(path)
+        if isinstance(error, FileNotFoundError) and log_dir.is_online and log_dir.filesystem.exists(log_dir.path):
+            logger.warning("%s failed in %s: %s; it was removed meanwhile", doing, log_dir.path, error)
+            return False
         if is_shortage(error) and log_dir.is_online:
             now_ms = self._now_ms()
             if now_ms - self._shortage_reported_ms.get(log_dir.path, -SHORTAGE_REPORT_MS) >= SHORTAGE_REPORT_MS:
@@ -150,7 +172,8 @@ class OnlineLogs:
             for table in (self._current, self._future):
                 for partition, log in list(table.items()):
                     if parent_of(log) == log_dir.path:
-                        gone.append(table.pop(partition))
+                        gone.append(log)
+                        self._pop(table, partition)
         for log in gone:
             try:
                 log.close_files()

@@ -22,6 +22,7 @@ class ManagerSettings:
     producer_id_expiration_ms: int = 86_400_000
     max_transaction_timeout_ms: int = 900_000
     verifies_transactions: bool = True
+    cordoned_log_dirs: tuple[str, ...] = ()  # "*" stands for all
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -38,4 +39,5 @@ class ManagerSettings:
             producer_id_expiration_ms=config.int("producer.id.expiration.ms"),
             max_transaction_timeout_ms=config.int("transaction.max.timeout.ms"),
             verifies_transactions=config.flag("transaction.partition.verification.enable"),
+            cordoned_log_dirs=config.items_of("cordoned.log.dirs"),
         )

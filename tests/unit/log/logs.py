@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import random
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, TypeVar
 
 from pybroker.base.filesystem import FileSystem, OsFileSystem
 from pybroker.base.ids import Uuid
@@ -13,10 +14,13 @@ from pybroker.log.loader import open_log
 from pybroker.log.log import Log, no_jitter
 from pybroker.log.log_config import LogConfig
 from pybroker.log.open_segments import OpenSegments
+from pybroker.log.recovery import OrderedMap, one_by_one
 from pybroker.protocol.records.batch import iter_batches
 
 PARTITION = TopicPartition("orders", 0)
 NOW_MS = 10_000
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def opened(
@@ -31,6 +35,9 @@ def opened(
     topic_id: Uuid | None = None,
     now_ms: int = NOW_MS,
     draw_below: Callable[[int], int] = no_jitter,
+    open_segments: OpenSegments | None = None,
+    on_segment_recovered: Callable[[int], None] | None = None,
+    map_segments: OrderedMap = one_by_one,
 ) -> Log:
     return open_log(
         filesystem or OsFileSystem(),
@@ -39,13 +46,29 @@ def opened(
         LogConfig.of(overrides),
         now_ms=now_ms,
         background=background or Inline(),
-        open_segments=OpenSegments(),
+        open_segments=open_segments or OpenSegments(),
         is_clean=is_clean,
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
         topic_id=topic_id,
         draw_below=draw_below,
+        on_segment_recovered=on_segment_recovered,
+        map_segments=map_segments,
     )
+
+
+def all_first(rng: random.Random) -> OrderedMap:
+    """What threads do at the worst, in a way that can be repeated: all items are done before the first result is used, in any
+    order."""
+
+    def mapped(work: Callable[[Item], Result], items: Iterable[Item], /) -> Generator[Result]:
+        numbered = list(enumerate(items))
+        rng.shuffle(numbered)
+        results = {number: work(item) for number, item in numbered}
+        for number in range(len(results)):
+            yield results[number]
+
+    return mapped
 
 
 def read_all(

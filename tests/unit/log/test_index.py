@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
+from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 
 from pybroker.base.filesystem import FileSystem, OsFileSystem, read_file
 from pybroker.log.index import (
+    EVEN_FROM,
     FIRST_CAPACITY,
     MAX_RELATIVE_OFFSET,
     NO_TIMESTAMP,
@@ -112,6 +116,14 @@ class TestSize:
         index.close()
         assert file_size(fs, "i") == 24
         assert offset_index(fs).last() == OffsetPosition(BASE + 30, 300)
+
+    def test_trim_cuts_the_file_of_an_index_that_was_let_go_of_meanwhile(self, fs: FileSystem) -> None:
+        index = filled(fs, 2)
+        index.release()
+        assert file_size(fs, "i") > 16
+        index.trim()
+        assert file_size(fs, "i") == 16
+        assert index.entry_count == 2
 
     def test_full_is_what_the_config_says(self, fs: FileSystem) -> None:
         index = offset_index(fs, max_bytes=3 * 8 + 7)
@@ -272,6 +284,26 @@ def test_lookups_find_what_a_walk_finds(offsets: list[int], positions: list[int]
     for number in [*wanted, *positions]:
         below = [entry for entry in entries if entry.position <= number]
         assert index.lookup_position(number) == (below[-1].position if below else 0)
+
+
+@pytest.mark.parametrize("count", [EVEN_FROM, EVEN_FROM + 1, 300])
+@pytest.mark.parametrize(
+    "step",
+    [lambda _: 7, lambda number: number**3, lambda number: 1 if number % 50 else 90_000],
+    ids=["even", "growing", "leaps"],
+)
+def test_lookups_in_a_long_one_find_what_a_walk_finds(count: int, step: Callable[[int], int]) -> None:
+    """However far from even the distances are from which the search begins."""
+    relative = list(accumulate(step(number) for number in range(1, count + 1)))
+    assert relative == sorted(set(relative))
+    index = offset_index(SimDisk())
+    for offset in relative:
+        index.append(BASE + offset, offset)
+    for wanted in {near for offset in relative for near in (offset - 1, offset, offset + 1)}:
+        at = bisect_right(relative, wanted)
+        expected = relative[at - 1] if at else 0
+        assert index.lookup(BASE + wanted) == OffsetPosition(BASE + expected, expected)
+        assert index.lookup_position(wanted) == expected
 
 
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 60))

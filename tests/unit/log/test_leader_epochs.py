@@ -166,6 +166,8 @@ def test_clear(path: str) -> None:
     epochs.assign(1, 0)
     assert epochs.clear(flush=False)
     assert on_disk(path) == ((1, 0),)
+    assert epochs.clear(), "the file has it still"
+    assert on_disk(path) == ()
     assert not epochs.clear()
     epochs.assign(2, 0)
     assert epochs.clear()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from unit.log.logs import NOW_MS, opened, read_all
 
 from pybroker.base.ids import Uuid
 from pybroker.log.log import Log
+from pybroker.log.producer_snapshot import write_snapshot
+from pybroker.testing.disk import SimDisk
 
 SMALL = {"segment.bytes": 1000, "index.interval.bytes": 100}
 
@@ -224,3 +227,39 @@ def test_a_preallocated_segment_gives_its_rest_back_when_closed(tmp_path: Path) 
     assert path.stat().st_size == 100
     again = opened(tmp_path, {"preallocate": True}, is_clean=True)
     assert again.log_end_offset == 1
+
+
+def test_an_empty_log_keeps_its_indexes(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    paths = [Path(log.active.path(suffix)) for suffix in (".log", ".index", ".timeindex")]
+    before = [path.stat().st_ino for path in paths]
+    log.close_files()
+    assert opened(tmp_path).log_end_offset == 0
+    assert [path.stat().st_ino for path in paths] == before
+
+
+def test_an_empty_segment_with_entries_in_its_indexes_gets_new_ones(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.close_files()
+    path = Path(log.active.path(".index"))
+    path.write_bytes(bytes.fromhex("0000000900000123"))
+    again = opened(tmp_path)
+    assert path.read_bytes() == b""
+    again.append_as_leader(batch(), 0, NOW_MS)
+    assert [offset for offset, _ in read_all(again)] == [0]
+
+
+def test_what_the_opening_removed_does_not_come_back_with_a_crash() -> None:
+    for seed in range(20):
+        disk = SimDisk(random.Random(seed))
+        disk.make_dirs("data")
+        disk.sync_dir("")
+        log = opened("data", filesystem=disk)
+        log.append_as_leader(batch(producer_id=5, producer_epoch=0, sequence=0), 0, NOW_MS)
+        log.flush()
+        stray = f"{log.directory}/00000000000000000009.snapshot"
+        write_snapshot(disk, stray, log.producers.entries())
+        disk.kill()
+        opened("data", filesystem=disk)
+        disk.crash()
+        assert not disk.exists(stray), f"seed {seed}"

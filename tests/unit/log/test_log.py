@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
 from support.batches import batch, marker, sized_batch
+from support.faulty_disk import FaultyDisk
 from unit.log.logs import NOW_MS, opened, read_all
 
+from pybroker.base.filesystem import OsFile, OsFileSystem
+from pybroker.base.ids import Uuid
 from pybroker.log.background import Inline
 from pybroker.log.log import Log
 from pybroker.log.log_config import LogConfig
 from pybroker.log.producer_entry import AppendOrigin
+from pybroker.log.segment import BatchPlace, Segment
 from pybroker.log.transaction_index import AbortedTransaction
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.records.batch import RecordBatch
@@ -198,6 +203,41 @@ def test_a_reader_that_follows_the_end_sees_every_batch_once(tmp_path: Path) -> 
     for number in range(40):
         append(log, b"%d" % number)
         assert read_all(log, number) == [(number, b"%d" % number)]
+
+
+def test_a_reader_that_goes_on_where_it_ended_is_not_searched_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = filled(tmp_path)
+    searched = []
+    locate = Segment.locate
+
+    def noted(segment: Segment, offset: int, limit: int) -> BatchPlace | None:
+        searched.append(offset)
+        return locate(segment, offset, limit)
+
+    monkeypatch.setattr(Segment, "locate", noted)
+    offset = 0
+    while (fetched := log.read(offset, 350)).slice is not None:
+        assert fetched.offset == offset
+        offset += len(fetched.slice) // 100
+    assert offset == 30
+    # Only the first batch of each of the three segments.
+    assert searched == [0, 10, 20]
+
+
+def test_what_a_read_remembers_is_not_believed_when_other_batches_lie_there(tmp_path: Path) -> None:
+    log = filled(tmp_path, 9)
+    assert log.read(0, 500).slice is not None
+    remembered = dict(log._reads)
+    assert remembered
+    log.truncate_to(2, NOW_MS)
+    for number in range(6):
+        log.append_as_leader(sized_batch(130, timestamp=NOW_MS + number), 0, NOW_MS)
+    # As a read would leave it that was under way at the time.
+    log._reads = remembered
+    for offset in range(2, 8):
+        fetched = log.read(offset, 130)
+        assert fetched.slice is not None
+        assert (fetched.offset, fetched.slice.position, len(fetched.slice)) == (offset, 200 + (offset - 2) * 130, 130)
 
 
 def test_offsets_by_time(tmp_path: Path) -> None:
@@ -411,3 +451,125 @@ def test_a_full_disk_fails_the_append_and_nothing_else() -> None:
     assert read_all(log) == [(0, b"before"), (1, b"after")]
     log.close()
     assert read_all(opened("data", filesystem=disk, is_clean=True)) == [(0, b"before"), (1, b"after")]
+
+
+class SyncedFile(OsFile):
+    __slots__ = ("synced",)
+    synced: list[str]
+
+    def sync(self) -> None:
+        super().sync()
+        self.synced.append(self.path)
+
+
+class Syncs(OsFileSystem):
+    """Remembers what was synced; the directories in `full` cannot be."""
+
+    def __init__(self) -> None:
+        self.synced: list[str] = []
+        self.full: set[str] = set()
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> SyncedFile:
+        file = SyncedFile(path, os.O_RDONLY if read_only else os.O_RDWR | (os.O_CREAT if create else 0))
+        file.synced = self.synced
+        return file
+
+    def sync_dir(self, path: str) -> None:
+        if path in self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        super().sync_dir(path)
+        self.synced.append(path)
+
+    def taken(self) -> set[str]:
+        taken = set(self.synced)
+        self.synced.clear()
+        return taken
+
+
+def test_a_new_log_waits_for_no_disk_and_its_first_flush_puts_all_there_that_its_records_need(tmp_path: Path) -> None:
+    disk = Syncs()
+    log = opened(tmp_path, filesystem=disk, topic_id=Uuid(b"some-topic's--id"))
+    assert disk.taken() == set()
+    append(log, b"first")
+    disk.taken()
+    log.flush()
+    assert {str(tmp_path), log.directory, f"{log.directory}/partition.metadata", log.active.path(".log")} <= disk.taken()
+    append(log, b"second")
+    log.flush()
+    assert disk.taken() == {log.active.path(".log")}
+    log.roll(NOW_MS)
+    append(log, b"third")
+    log.flush()
+    synced = disk.taken()
+    assert log.directory in synced
+    assert str(tmp_path) not in synced
+
+
+def test_names_that_could_not_be_synced_are_the_next_flush_s_business(tmp_path: Path) -> None:
+    disk = Syncs()
+    log = opened(tmp_path, filesystem=disk)
+    append(log, b"value")
+    disk.full = {str(tmp_path)}
+    with pytest.raises(OSError, match="No space left"):
+        log.flush()
+    assert log.recovery_point == 0
+    disk.full.clear()
+    disk.taken()
+    log.flush()
+    assert log.recovery_point == 1
+    assert {str(tmp_path), log.directory} <= disk.taken()
+
+
+def test_an_abort_on_a_disk_without_room_for_its_index_gives_no_offset_twice(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    log = opened(tmp_path, filesystem=disk)
+    transactional(log, 1)
+    disk.full.add(log.active.path(".txnindex"))
+    end(log, ControlType.ABORT, 1)
+    assert append(log, b"after") == 2
+    log.set_high_watermark(3)
+    aborted = [AbortedTransaction(1, 0, 1, 2)]
+    assert (log.last_stable_offset, log.aborted_transactions(0, 3)) == (3, aborted)
+    assert [found.base_offset for found in log.batches()] == [0, 1, 2]
+    with pytest.raises(OSError, match="No space left"):
+        log.flush()
+    assert log.recovery_point == 0, "the row is not on disk"
+    disk.full.clear()
+    log.flush()
+    assert log.recovery_point == 3
+    log.close()
+    assert opened(tmp_path, is_clean=True, recovery_point=3).aborted_transactions(0, 3) == aborted
+
+
+def test_an_epoch_that_a_full_disk_did_not_take_is_written_by_the_next_append(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    log = opened(tmp_path, filesystem=disk)
+    append(log, b"before", epoch=1)
+    disk.full.add(f"{log.directory}/leader-epoch-checkpoint")
+    with pytest.raises(OSError, match="No space left"):
+        append(log, b"lost", epoch=2)
+    disk.full.clear()
+    append(log, b"after", epoch=2)
+    log.flush()
+    log.close_files()
+    again = opened(tmp_path, recovery_point=2)
+    assert again.leader_epochs.entries == ((1, 0), (2, 1))
+
+
+def test_a_truncation_whose_epochs_found_no_room_is_whole_but_for_them_and_they_follow(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    log = opened(tmp_path, filesystem=disk)
+    append(log, b"kept", epoch=1)
+    append(log, b"dropped", epoch=2)
+    log.set_high_watermark(2)
+    log.flush()
+    disk.full.add(f"{log.directory}/leader-epoch-checkpoint")
+    with pytest.raises(OSError, match="No space left"):
+        log.truncate_to(1, NOW_MS)
+    assert (log.log_end_offset, log.high_watermark, log.recovery_point) == (1, 1, 1)
+    disk.full.clear()
+    assert not log.truncate_to(1, NOW_MS), "there is nothing left to drop"
+    append(log, b"other", epoch=1)
+    log.flush()
+    log.close_files()
+    assert opened(tmp_path, recovery_point=2).leader_epochs.entries == ((1, 0),)

@@ -14,14 +14,18 @@ from typing import NamedTuple
 
 import pytest
 from support.batches import batch, marker, parsed
+from unit.log.logs import all_first
 
+from pybroker.base.ids import Uuid
 from pybroker.log.background import Inline
-from pybroker.log.files import TopicPartition
+from pybroker.log.checkpoints import read_topic_id
+from pybroker.log.files import PARTITION_METADATA, TopicPartition
 from pybroker.log.loader import open_log
 from pybroker.log.log import Log
 from pybroker.log.log_config import LogConfig
 from pybroker.log.open_segments import OpenSegments
 from pybroker.log.producer_entry import AppendOrigin
+from pybroker.log.recovery import one_by_one
 from pybroker.protocol.records.batch import RecordBatch
 from pybroker.protocol.records.control import ControlType
 from pybroker.testing.disk import PowerCutError, SimDisk
@@ -32,6 +36,7 @@ STEPS = 60
 PRODUCERS = 4
 PARTITION = TopicPartition("t", 0)
 DIRECTORY = "data/t-0"
+TOPIC_ID = Uuid(b"some-topic's--id")
 CONFIG = LogConfig.of(
     {
         "segment.bytes": 2_000,
@@ -94,13 +99,17 @@ class Story:
     deleted_before: int = 0  # forgotten, with epochs and producers, even if records come back
     versions: list[list[Stored]] = field(default_factory=lambda: [[]])  # of the log since the last flush, the current one last
     crashes: int = 0
+    together: int = 0  # how often several batches were appended by one write
+    was_flushed: bool = False  # so that its directory and its topic id must be there, too
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self.disk = SimDisk(random.Random(self.seed + 1), clock=lambda: self.now_ms)
-        self.disk.make_dirs(DIRECTORY)
-        self.disk.sync_dir("data")
+        # The log directory is there; that of the log itself is made with it.
+        self.disk.make_dirs("data")
         self.disk.sync_dir("")
+        # Half of the stories have their segments scanned as by many threads.
+        self.map_segments = all_first(random.Random(self.seed + 2)) if self.seed % 2 else one_by_one
         self.next_producer_id = 0
         self.producers: list[Producer] = []
         self.background = Inline()
@@ -109,9 +118,12 @@ class Story:
     def current(self) -> list[Stored]:
         return self.versions[-1]
 
-    def open(self) -> Log:
+    def open(self, *, is_clean: bool = False) -> Log:
         self.background = Inline()
         self.producers = []
+        if self.was_flushed:
+            found = read_topic_id(self.disk, f"{DIRECTORY}/{PARTITION_METADATA}")
+            assert found == TOPIC_ID, "records were flushed, but nobody knows whose they are"
         return open_log(
             self.disk,
             DIRECTORY,
@@ -122,8 +134,10 @@ class Story:
             open_segments=OpenSegments(3),
             log_start_offset=self.log_start_offset,
             recovery_point=self.recovery_point,
-            is_clean=False,
+            is_clean=is_clean,
+            topic_id=TOPIC_ID,
             verifies_transactions=False,
+            map_segments=self.map_segments,
         )
 
     def cut_within(self, operations: int) -> None:
@@ -140,13 +154,15 @@ class Story:
         self.now_ms += rng.randrange(20)
         steps = (self.append, self.append_as_follower, self.roll, self.flush, self.truncate, self.restart)
         steps += (self.delete_records, self.apply_retention, self.checkpoint, self.raise_epoch, self.remove_files)
-        self.do(rng.choices(steps, (50, 10, 5, 8, 4, 1, 3, 3, 6, 3, 4))[0].__name__, log)
+        steps += (self.append_together,)
+        self.do(rng.choices(steps, (40, 10, 5, 8, 4, 1, 3, 3, 6, 3, 4, 15))[0].__name__, log)
 
     def do(self, name: str, log: Log) -> None:
         before = log.recovery_point
         getattr(self, name)(log)
         if log.recovery_point > before:
             self.safe_end = log.recovery_point
+            self.was_flushed = True
             self.versions = [self.current]
 
     def append(self, log: Log) -> None:
@@ -183,6 +199,33 @@ class Story:
         appended = log.append_as_leader(data, self.epoch, self.now_ms, **options)
         assert (appended.first_offset, appended.last_offset) == (stamped.base_offset, stamped.last_offset)
         assert not appended.is_duplicate
+
+    def append_together(self, log: Log) -> None:
+        """Several batches by one write, as far as that goes; the rest one by one."""
+        free = [one for one in [*self.producers, self.some_producer()] if not one.in_transaction]
+        producer = self.rng.choice(free) if free and self.rng.random() < 0.5 else None
+        batches = []
+        for _ in range(self.rng.randint(2, 5)):
+            values = self.some_values()
+            if producer is None:
+                batches.append(batch(values, timestamp=self.some_time()))
+            else:
+                own = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch, "sequence": producer.sequence}
+                batches.append(batch(values, timestamp=self.some_time(), **own))
+                producer.sequence += len(values)
+        known = len(self.current)
+        offset = log.log_end_offset
+        for one in batches:
+            stamped = RecordBatch(bytearray(one))
+            stamped.stamp(offset, self.epoch)
+            self.current.append(Stored.of(stamped))
+            offset = stamped.next_offset
+        offsets = log.append_plain_batches([memoryview(one) for one in batches], self.epoch, self.now_ms)
+        assert offsets == [stored.base_offset for stored in self.current[known : known + len(offsets)]]
+        del self.current[known + len(offsets) :]
+        self.together += len(offsets) > 1
+        for one in batches[len(offsets) :]:
+            self.append_batch(log, one)
 
     def append_as_follower(self, log: Log) -> None:
         data = bytearray()
@@ -396,21 +439,26 @@ def tell(seed: int) -> Story:
     return story
 
 
-def stories(seeds: range) -> int:
-    crashes = 0
+def stories(seeds: range) -> tuple[int, int]:
+    """How many crashes they had, and how many appends of several batches by one write."""
+    crashes = together = 0
     for seed in seeds:
         try:
-            crashes += tell(seed).crashes
+            story = tell(seed)
         except BaseException as error:
             error.add_note(f"in the story with seed {seed}")
             raise
-    return crashes
+        crashes += story.crashes
+        together += story.together
+    return crashes, together
 
 
 @pytest.mark.parametrize("part", range(10))
 def test_random_lives(part: int) -> None:
     share = SEEDS // 10
-    assert stories(range(part * share, part * share + share)) >= LIVES * share
+    crashes, together = stories(range(part * share, part * share + share))
+    assert crashes >= LIVES * share
+    assert together >= share
 
 
 SCRIPTS = {
@@ -452,6 +500,47 @@ def test_a_crash_at_every_operation(script: str) -> None:
             error.add_note(f"the power went at operation {points}")
             raise
     assert points > len(script)
+
+
+def test_a_crash_behind_a_clean_stop_costs_nothing() -> None:
+    for seed in range(SEEDS):
+        story = Story(seed)
+        log = story.open()
+        story.cut_within(story.rng.choice((15, 60, 250)))
+        with suppress(PowerCutError):
+            live(story, log, STEPS)
+        story.disk.cut_at = None
+        story.crash()
+        try:
+            log = survive(story, cut_recovery=False)
+            story.check(log)
+            live(story, log, story.rng.choice((0, 0, 3, 10)))
+            story.do("flush", log)
+            log.close()
+            story.checkpoint(log)
+            story.crash()
+            story.check(story.open(is_clean=True))
+        except BaseException as error:
+            error.add_note(f"in the story with seed {seed}")
+            raise
+
+
+def test_a_log_that_a_crash_took_before_its_first_flush_is_made_again() -> None:
+    outcomes = set()
+    for seed in range(50):
+        story = Story(seed)
+        story.open().append_as_leader(batch([b"a"]), 0, story.now_ms)
+        story.crash()
+        has_directory = story.disk.exists(DIRECTORY)
+        log = story.open()
+        assert log.topic_id == TOPIC_ID, f"seed {seed}"
+        outcomes.add((has_directory, log.log_end_offset))
+        log.append_as_leader(batch([b"b"]), 0, story.now_ms)
+        log.flush()
+        story.crash()
+        story.was_flushed = True
+        assert story.open().log_end_offset == log.log_end_offset, f"seed {seed}"
+    assert outcomes == {(False, 0), (True, 0), (True, 1)}
 
 
 def test_a_segment_that_begins_in_a_gap_below_the_recovery_point_keeps_its_name() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -129,6 +131,15 @@ class TestReading:
         found = segment.slice_from(first, max_bytes, segment.size_bytes)
         assert (found.position, len(found)) == (100, length)
         assert len(parsed(found.read())) == length // SIZE
+
+    @pytest.mark.parametrize(("max_bytes", "next_offset"), [(199, BASE + 4), (750, BASE + 16), (899, BASE + 18), (900, None)])
+    def test_a_slice_that_is_cut_tells_the_offset_behind_it(
+        self, fs: FileSystem, max_bytes: int, next_offset: int | None
+    ) -> None:
+        segment = filled(fs, 10)
+        first = segment.locate(BASE + 2, segment.size_bytes)
+        assert first is not None
+        assert segment.slice_from(first, max_bytes, segment.size_bytes).next_offset == next_offset
 
     def test_a_slice_does_not_go_beyond_the_limit(self, fs: FileSystem) -> None:
         segment = filled(fs, 10)
@@ -304,7 +315,8 @@ class TestSanity:
         assert not entries(segment)
         for position, found in segment.batches(0, 900):
             segment.index_batch(position, found)
-        assert segment.end_rebuild(900) == 100
+        segment.end_indexing()
+        assert segment.end_rebuild(900, sync=True) == 100
         assert segment.size_bytes == fs.open(segment.path(LOG)).size() == 900
         # The tenth batch, which had an entry, is gone; the time of the ninth is entered at the end of a rebuild.
         assert (entries(segment), segment.time_index.entry_count) == (before[0][:-1], before[1])
@@ -421,3 +433,44 @@ def test_reads_find_what_a_walk_finds(sizes: list[int], gaps: list[int], interva
         ends = [place.end for place in places if place.end <= min(limit, expected.position + max_bytes)]
         stop = max([expected.end, *ends])
         assert len(segment.slice_from(expected, max_bytes, limit)) == stop - expected.position
+
+
+class InterruptedRenames(OsFileSystem):
+    """Behind every rename another thread gets a moment, before anybody is told of the new name."""
+
+    def __init__(self) -> None:
+        self.interrupt: Callable[[], object] = lambda: None
+        self.threads: list[threading.Thread] = []
+
+    def rename(self, old: str, new: str) -> None:
+        super().rename(old, new)
+        thread = threading.Thread(target=self.interrupt)
+        self.threads.append(thread)
+        thread.start()
+        thread.join(0.1)
+
+
+def test_a_reader_of_a_closed_segment_that_is_just_renamed_finds_all_of_it_and_makes_no_files(tmp_path: Path) -> None:
+    disk = InterruptedRenames()
+    directory = str(tmp_path)
+    segment = Segment(disk, directory, BASE, config(), OpenSegments(), created_ms=0)
+    segment.create(config())
+    for number in range(8):
+        append(segment, sized_batch(SIZE, base_offset=BASE + 2 * number, timestamp=1_000 + 10 * number))
+    segment.became_inactive()
+    found: list[tuple[int | None, int]] = []
+
+    def read() -> None:
+        segment.release()
+        place = segment.locate(BASE + 12, segment.size_bytes)
+        found.append((place and place.position, segment.time_index.entry_count))
+
+    read()
+    segment.release()
+    disk.interrupt = read
+    segment.change_suffix(DELETED)
+    for thread in disk.threads:
+        thread.join()
+    assert found == [(600, segment.time_index.entry_count)] * 4
+    assert found[0][1] > 0
+    assert {path.suffix for path in tmp_path.iterdir()} == {DELETED}

@@ -7,6 +7,7 @@ import pytest
 from unit.log.cleaner.compacted import CompactedLog
 from unit.log.logs import PARTITION
 
+from pybroker.log.background import Inline
 from pybroker.log.cleaner.cleaner import DEATHS_ALLOWED
 from pybroker.log.cleaner.job import CleanerStats, CleaningAbortedError, CleaningJob
 from pybroker.log.cleaner.manager import CleaningState
@@ -14,6 +15,7 @@ from pybroker.log.cleaner.process import WorkerDiedError
 from pybroker.log.cleaner.runner import InlineRunner, Swap
 from pybroker.log.cleaner.threads import CleanerThread, LogCleaner
 from pybroker.log.cleaner.throttle import Throttle
+from pybroker.log.files import DELETED
 from pybroker.log.manager.cleaner_port import Cleaner as CleanerPort
 
 DEADLINE_S = 30
@@ -84,6 +86,18 @@ def test_compact_and_delete_lets_old_segments_go(tmp_path: Path) -> None:
     assert topic.clean(900_500) is not None
     assert topic.log.log_start_offset == 2
     assert [row.key for row in topic.stored()] == [b"b"]
+
+
+def test_segments_that_become_one_leave_no_producer_snapshots_behind(tmp_path: Path) -> None:
+    topic = CompactedLog(tmp_path)
+    for number in range(3):
+        topic.write((b"a", b"1"), producer_id=7, sequence=number)
+        topic.roll()
+    assert topic.clean() is not None
+    assert isinstance(topic.log._background, Inline)
+    topic.log._background.run_delayed()
+    assert len(topic.log.segments) == 2
+    assert not [path.name for path in Path(topic.log.directory).iterdir() if path.suffix == DELETED]
 
 
 def test_compact_alone_deletes_only_what_is_before_the_log_start(tmp_path: Path) -> None:

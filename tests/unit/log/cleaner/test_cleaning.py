@@ -186,6 +186,20 @@ def test_the_last_offset_of_what_was_cleaned_survives(tmp_path: Path) -> None:
     assert topic.table() == {b"a": b"1"}
 
 
+def test_a_cleaned_segment_is_as_old_as_the_last_it_was_made_from(tmp_path: Path) -> None:
+    topic = CompactedLog(tmp_path)
+    for number in range(3):
+        topic.write((b"a", b"%d" % number), (b"b%d" % number, b""))
+        topic.roll()
+    ages_ms = [1_600_000_000_000 + number for number in (5, 9, 7)]
+    for segment, modified_ms in zip(topic.log.segments, ages_ms, strict=False):
+        topic.filesystem.set_modified_ms(segment.path(".log"), modified_ms)
+    assert topic.clean() is not None
+    cleaned = topic.log.segments[0]
+    assert [segment.base_offset for segment in topic.log.segments] == [0, 6]
+    assert [topic.filesystem.modified_ms(cleaned.path(kind)) for kind in (".log", ".index", ".timeindex")] == [ages_ms[2]] * 3
+
+
 def test_records_without_a_key_are_dropped_and_counted(tmp_path: Path) -> None:
     topic = CompactedLog(tmp_path)
     topic.write((None, b"1"), (b"a", b"1"))
@@ -197,7 +211,7 @@ def test_records_without_a_key_are_dropped_and_counted(tmp_path: Path) -> None:
 
 
 def test_a_map_that_is_full_cleans_as_far_as_it_goes_and_the_next_round_goes_on(tmp_path: Path) -> None:
-    topic = CompactedLog(tmp_path, config=CleanerConfig(dedupe_buffer_bytes=24 * 8, load_factor=0.5))
+    topic = CompactedLog(tmp_path, config=CleanerConfig(dedupe_buffer_bytes=24 * 32, load_factor=0.125))
     for round_ in range(2):
         topic.write(*((b"k%d" % number, b"%d" % round_) for number in range(6)))
     topic.roll()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from unit.log.manager.helpers import TOPIC_ID, Node, crash, names, partition, values
 
-from pybroker.log.checkpoints import read_clean_shutdown, read_offsets
+from pybroker.log.checkpoints import read_clean_shutdown, read_offsets, read_topic_id
 from pybroker.log.log import Log
 from pybroker.log.log_config import LogConfig
 from pybroker.log.manager import loading
@@ -250,13 +250,29 @@ def test_an_io_error_while_loading_takes_that_directory_offline(tmp_path: Path) 
 def test_a_damaged_partition_metadata_takes_its_directory_offline_and_names_the_file(tmp_path: Path) -> None:
     node = Node(tmp_path)
     manager = node.loaded()
-    node.create(manager)
+    node.append(node.create(manager))
     manager.shutdown()
     (node.paths[0] / "orders-0" / "partition.metadata").write_text("version: 0\ntopic_id: nonsense")
     with pytest.raises(LogDirError, match=r"none of log\.dirs could be loaded .*orders-0/partition\.metadata: line 2"):
         node.loaded()
     (failure,) = node.failures
     assert failure.is_last
+
+
+def test_half_a_partition_metadata_of_a_log_that_was_never_flushed_is_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Node(tmp_path)
+    manager = node.loaded()
+    node.create(manager)
+    manager.shutdown()
+    (node.paths[0] / "orders-0" / "partition.metadata").write_text("")
+    again = node.loaded()
+    (log,) = again.all_logs()
+    assert log.topic_id is None
+    assert "orders-0: a crash came before the topic id was on disk" in caplog.text
+    assert node.create(again) is log
+    assert read_topic_id(node.filesystem, f"{log.directory}/partition.metadata") == log.topic_id == TOPIC_ID
 
 
 def test_progress_is_logged_on_the_way(
@@ -322,4 +338,4 @@ def test_a_recovery_point_behind_what_recovery_could_save_does_not_stay_on_disk(
     assert recovered is not None
     assert recovered.log_end_offset == 2
     points = read_offsets(node.filesystem, str(node.paths[0] / "recovery-point-offset-checkpoint"))
-    assert points == {partition(0): 2}
+    assert points == {partition(0): 0}, "the segment was read from its start, and its new indexes are not on disk"

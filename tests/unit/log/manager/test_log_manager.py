@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,12 +37,13 @@ def test_settings_come_from_the_node_s_configuration() -> None:
     config = load_text(
         "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
         "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\ncontroller.quorum.voters=1@localhost:9093\n"
-        "log.dirs=/a,/b\nlog.retention.check.interval.ms=7\nlog.segment.delete.delay.ms=8\nnum.recovery.threads.per.data.dir=9\n",
+        "log.dirs=/a,/b\nlog.retention.check.interval.ms=7\nlog.segment.delete.delay.ms=8\nnum.recovery.threads.per.data.dir=9\n"
+        "cordoned.log.dirs=/b\n",
         "server.properties",
     ).config
     assert config is not None
     assert ManagerSettings.of(config) == ManagerSettings(
-        log_dirs=("/a", "/b"), retention_check_ms=7, file_delete_delay_ms=8, recovery_threads=9
+        log_dirs=("/a", "/b"), retention_check_ms=7, file_delete_delay_ms=8, recovery_threads=9, cordoned_log_dirs=("/b",)
     )
 
 
@@ -96,6 +98,30 @@ def test_a_known_replica_is_not_made_anew_while_a_directory_is_offline(tmp_path:
         manager.get_or_create(partition(0), TOPIC_ID, node.config, is_new=False)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert node.create(manager).directory == str(node.paths[1] / "orders-0")
+
+
+def test_a_cordoned_directory_takes_no_new_partition_but_one_that_is_assigned_to_it(tmp_path: Path) -> None:
+    node = Node(tmp_path, dirs=3)
+    node.settings = replace(node.settings, cordoned_log_dirs=(str(node.paths[0]),))
+    manager = node.loaded()
+    assert [manager.is_cordoned(log_dir) for log_dir in manager.dirs] == [True, False, False]
+    for number in range(4):
+        node.create(manager, number)
+    assert {name: len(logs) for name, logs in dir_names(manager).items()} == {"data-1": 0, "data-2": 2, "data-3": 2}
+    node.create(manager, 4, preferred=str(node.paths[0]))
+    manager.settings = replace(node.settings, cordoned_log_dirs=())
+    node.create(manager, 5)
+    assert {name: len(logs) for name, logs in dir_names(manager).items()} == {"data-1": 2, "data-2": 2, "data-3": 2}
+
+
+def test_where_all_directories_are_cordoned_a_partition_of_this_node_still_finds_a_place(tmp_path: Path) -> None:
+    node = Node(tmp_path, dirs=2)
+    node.settings = replace(node.settings, cordoned_log_dirs=("*",))
+    manager = node.loaded()
+    assert all(manager.is_cordoned(log_dir) for log_dir in manager.dirs)
+    for number in range(2):
+        node.create(manager, number)
+    assert {name: len(logs) for name, logs in dir_names(manager).items()} == {"data-1": 1, "data-2": 1}
 
 
 def test_a_preferred_directory_must_be_one_of_ours_and_online(tmp_path: Path) -> None:
@@ -379,6 +405,18 @@ def test_a_full_disk_leaves_the_directory_online(tmp_path: Path, caplog: pytest.
     node.filesystem.mend()
     assert node.append(log, b"after") == 1
     assert values(log) == [b"before", b"after"]
+
+
+def test_a_flush_that_found_no_room_is_final_since_the_next_one_would_not_miss_what_is_lost(tmp_path: Path) -> None:
+    """A disk that allocates late says so only then, and forgets what it could not write."""
+    node = Node(tmp_path, dirs=2)
+    manager = node.loaded()
+    log = node.create(manager)
+    log.update_config(replace(log.config, flush_ms=0))
+    node.append(log)
+    node.filesystem.break_under(node.paths[0], errno.ENOSPC, ("sync",))
+    manager.jobs.flush_dirty_logs()
+    assert [failure.path for failure in node.failures] == [str(node.paths[0])]
 
 
 def test_an_io_error_in_the_background_counts_against_the_directory(tmp_path: Path) -> None:
