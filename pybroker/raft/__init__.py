@@ -1,0 +1,1 @@
+"""The consensus under the metadata: KRaft's quorum as a pure machine, over Kafka's own messages."""
