@@ -1,0 +1,1 @@
+"""Classic groups: their members elect one of themselves, who assigns the partitions."""

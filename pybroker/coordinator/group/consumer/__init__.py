@@ -1,0 +1,1 @@
+"""Consumer groups (KIP-848): the coordinator assigns the partitions, and each member gets there at its own pace."""

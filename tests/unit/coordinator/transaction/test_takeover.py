@@ -1,0 +1,107 @@
+"""The coordinator dies, in any state, and the next one completes what was decided."""
+
+from __future__ import annotations
+
+import pytest
+from unit.coordinator.transaction.producers import T0, T1, Client, TransactionWorld, ready
+
+from pybroker.coordinator.runtime import Elected
+from pybroker.coordinator.transaction.requests import MarkersWritten
+from pybroker.coordinator.transaction.transaction import TRANSITIONS, State
+from pybroker.protocol.errors import ErrorCode
+
+OK = ErrorCode.NONE
+
+
+@pytest.fixture
+def world() -> TransactionWorld:
+    return TransactionWorld()
+
+
+@pytest.fixture(params=[0, 2])
+def client(world: TransactionWorld, request: pytest.FixtureRequest) -> Client:
+    return ready(world, version=request.param)
+
+
+def test_an_ongoing_transaction_goes_on(world: TransactionWorld, client: Client) -> None:
+    client.add(T0)
+    world.begin()
+    assert client.add(T1) is OK
+    assert client.commit() is OK
+    assert world.orders[0].partitions == {T0, T1}
+
+
+def test_a_prepared_transaction_is_completed(world: TransactionWorld, client: Client) -> None:
+    client.add(T0, T1)
+    client.commit()
+    (lost,) = world.orders
+    world.effects.clear()
+    world.begin()
+    (order,) = world.orders
+    assert (order.partitions, order.commits, order.producer) == (lost.partitions, lost.commits, lost.producer)
+    assert order.version == lost.version
+    world.write_markers()
+    assert world.transaction().state is State.COMPLETE_COMMIT
+    assert client.add() is OK
+
+
+def test_a_decision_that_only_the_dead_coordinator_had_is_none(world: TransactionWorld, client: Client) -> None:
+    client.add()
+    world.log.lags = True
+    ending = world.ask(client.ending(commits=True))
+    world.log.truncate_to_committed()
+    world.log.lags = False
+    world.begin()
+    assert not ending.is_there
+    assert not world.orders
+    assert world.transaction().state is State.ONGOING
+    assert client.abort() is OK
+
+
+def test_a_late_transaction_of_the_last_coordinator_is_aborted(world: TransactionWorld, client: Client) -> None:
+    client.add()
+    world.begin()
+    world.advance(120_000)
+    assert [order.commits for order in world.orders] == [False]
+
+
+def test_what_an_earlier_coordinator_is_told_of_its_markers_means_nothing(world: TransactionWorld, client: Client) -> None:
+    client.add()
+    client.commit()
+    (lost,) = world.orders
+    world.effects.clear()
+    world.begin()
+    world.ask(MarkersWritten(lost.prepared))
+    # They are written, but who knows of which transaction of the same producer.
+    assert world.transaction().state is State.PREPARE_COMMIT
+    world.write_markers()
+    assert world.transaction().state is State.COMPLETE_COMMIT
+
+
+def test_an_order_counts_as_long_as_its_shard_is_the_coordinator(world: TransactionWorld, client: Client) -> None:
+    client.add()
+    client.commit()
+    (order,) = world.orders
+    assert world.runtime.epoch_of(0, order.shard) == 1
+    world.run(Elected(0, 2))  # nobody else has led in between
+    assert world.runtime.epoch_of(0, order.shard) == 2
+    world.resign()
+    world.run(Elected(0, 4))
+    assert world.runtime.epoch_of(0, order.shard) is None
+    assert world.runtime.epoch_of(0, world.shard) == 4
+
+
+def test_waiting_producers_look_for_the_next_coordinator(world: TransactionWorld, client: Client) -> None:
+    world.log.lags = True
+    waiting = world.ask(client.adding())
+    world.resign()
+    assert waiting.refusal is ErrorCode.NOT_COORDINATOR
+
+
+def test_every_state_but_the_last_leads_somewhere() -> None:
+    assert set(TRANSITIONS) == set(State)
+    assert [state for state, following in TRANSITIONS.items() if not following] == [State.DEAD]
+    # What is decided cannot be decided otherwise.
+    assert TRANSITIONS[State.PREPARE_COMMIT] == (State.COMPLETE_COMMIT,)
+    assert TRANSITIONS[State.PREPARE_ABORT] == (State.COMPLETE_ABORT,)
+    assert State.PREPARE_COMMIT not in {one for state in State if state is not State.ONGOING for one in TRANSITIONS[state]}
