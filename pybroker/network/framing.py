@@ -1,0 +1,179 @@
+"""Cutting a stream of bytes into frames: a length of four bytes, then so many bytes. Pure: no socket is seen here.
+
+Whole frames are views of the buffer that was read into. The beginning of one that is not whole yet is kept, and the rest of
+it is read right behind: first into `spaces`, then it is told to `feed`. What is kept grows with the bytes that have come,
+never with the length that was claimed; but of a node that we ourselves connected to, the length is believed, and a long
+answer is read to where it stays.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+_length: Final = struct.Struct(">i").unpack_from
+LENGTH_BYTES: Final = 4
+
+# From here on a length may be the beginning of a TLS record (0x15 0x03 …, 0x16 0x03 …) or of a word, as HTTP has them.
+_SUSPICIOUS: Final = 0x15000000
+_AT_FIRST: Final = 16 * 1024
+# A buffer from here on is fresh memory of the system's, which costs more than the reading; so it is used again, up to there.
+_SPARE_FROM: Final = 64 * 1024
+_SPARE_TO: Final = 2 * 1024 * 1024
+_SPARES_BYTES: Final = 4 * 1024 * 1024
+
+_HTTP: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ", b"HTTP")
+
+
+def describe_foreign(start: bytes) -> str | None:
+    """What these first bytes are, if they are no length but another protocol."""
+    if start[:4] in _HTTP:
+        return "an HTTP request"
+    if start[:2] == b"\x16\x03":
+        return "a TLS handshake"
+    if start[:2] == b"\x15\x03":
+        return "a TLS alert"
+    return None
+
+
+class Spares:
+    """Buffers for large frames, shared by the connections of a thread."""
+
+    __slots__ = ("_buffers", "_bytes")
+
+    def __init__(self) -> None:
+        self._buffers: dict[int, list[bytearray]] = {}
+        self._bytes = 0
+
+    def take(self, capacity: int) -> bytearray | None:
+        buffers = self._buffers.get(capacity)
+        if not buffers:
+            return None
+        self._bytes -= capacity
+        return buffers.pop()
+
+    def give(self, buffer: bytearray) -> None:
+        """Nobody looks at `buffer` any more."""
+        capacity = len(buffer)
+        # One of another size, which a frame in pieces grew to, would be in the way for ever.
+        is_usable = _SPARE_FROM < capacity <= _SPARE_TO and capacity == _capacity(capacity)
+        if is_usable and self._bytes + capacity <= _SPARES_BYTES:
+            self._bytes += capacity
+            self._buffers.setdefault(capacity, []).append(buffer)
+
+
+def _capacity(size: int) -> int:
+    """Sizes of spare buffers are powers of two, so that one fits many frames."""
+    return 1 << (size - 1).bit_length() if _SPARE_FROM < size <= _SPARE_TO else size
+
+
+class Framer:
+    __slots__ = (
+        "_ceiling",
+        "_head",
+        "_kind",
+        "_max_bytes",
+        "_partial",
+        "_room",
+        "_size",
+        "_spares",
+        "error",
+        "is_empty",
+    )
+
+    def __init__(self, max_bytes: int, spares: Spares | None, kind: str = "request") -> None:
+        """Without `spares` every frame that does not come whole gets a buffer of its length, which is its own."""
+        self._max_bytes = max_bytes
+        self._spares = spares
+        self._kind = kind
+        self._ceiling = min(max_bytes, _SUSPICIOUS - 1)
+        self._head = b""  # of a frame of which not even the length is whole
+        self._partial: bytearray | None = None
+        self._room = 0  # where the next byte goes in it
+        self._size = 0  # of the frame it will be
+        self.is_empty = True  # nothing is kept: `spaces` need not be asked
+        self.error: str | None = None  # why nothing after the frames given out so far can be read
+
+    def spaces(self, buffer: memoryview) -> list[memoryview]:
+        """Where to read into, in this order, `buffer` being the shared one."""
+        partial = self._partial
+        if partial is None:
+            kept = len(self._head)
+            buffer[:kept] = self._head
+            return [buffer[kept:]]
+        room, size = self._room, self._size
+        if room == len(partial):
+            partial = self._buffer(2 * room)
+            partial[:room] = self._partial  # type: ignore[assignment]
+            self._partial = partial
+        free = memoryview(partial)[room:size]
+        return [free, buffer] if len(partial) >= size else [free]
+
+    def feed(self, buffer: memoryview, count: int) -> list[memoryview]:
+        """`count` bytes were read into `buffer`, or into `spaces` of it: the frames that are now whole."""
+        frames: list[memoryview] = []
+        if not self.is_empty:
+            partial = self._partial
+            if partial is None:
+                count += len(self._head)
+                self._head = b""
+            else:
+                size = self._size
+                taken = min(count, min(len(partial), size) - self._room)
+                self._room += taken
+                if self._room < size:
+                    return frames
+                view = memoryview(partial)
+                frames.append(view if len(partial) == size else view[:size])
+                self._partial = None
+                count -= taken
+            self.is_empty = True
+        position = 0
+        ceiling = self._ceiling
+        while count - position >= LENGTH_BYTES:
+            size = _length(buffer, position)[0]
+            if not 0 <= size <= ceiling and self._is_wrong(buffer, position, size):
+                return frames
+            start = position + LENGTH_BYTES
+            position = start + size
+            if position > count:
+                self._keep(buffer[start:count], size)
+                return frames
+            frames.append(buffer[start:position])
+        if position < count:
+            self._head = bytes(buffer[position:count])
+            self.is_empty = False
+        return frames
+
+    def progress(self) -> str | None:
+        """How much of an unfinished frame has come, in words."""
+        if self.is_empty:
+            return None
+        if self._partial is None:
+            return f"{len(self._head)} of the 4 bytes of a length"
+        return f"{self._room:,} of {self._size:,} bytes of a {self._kind}"
+
+    def _keep(self, start: memoryview, size: int) -> None:
+        come = len(start)
+        self._room = come
+        self._size = size
+        self._partial = partial = self._buffer(max(_AT_FIRST, 2 * come))
+        partial[:come] = start
+        self.is_empty = False
+
+    def _buffer(self, at_most: int) -> bytearray:
+        """For the whole frame if its length is believed or there is a spare one, else of `at_most` bytes."""
+        if self._spares is None:
+            return bytearray(self._size)
+        capacity = _capacity(self._size)
+        return self._spares.take(capacity) or bytearray(capacity if at_most >= self._size else at_most)
+
+    def _is_wrong(self, buffer: memoryview, position: int, size: int) -> bool:
+        foreign = describe_foreign(bytes(buffer[position : position + LENGTH_BYTES]))
+        if foreign is not None:
+            self.error = f"this is {foreign}, not a Kafka {self._kind}"
+        elif size < 0:
+            self.error = f"a {self._kind} with a length of {size} bytes"
+        elif size > self._max_bytes:
+            self.error = f"a {self._kind} of {size:,} bytes, more than socket.request.max.bytes = {self._max_bytes:,}"
+        return self.error is not None
