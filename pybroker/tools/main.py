@@ -11,7 +11,11 @@ from pybroker import __version__
 
 COMMANDS = {
     "start": "start a node",
+    "cluster": "start a cluster of nodes on this machine, for development",
+    "storage": "format the directories of a node, or show what they are",
     "config": "describe the keys of server.properties, or check a file",
+    "ping": "ask a node whether it serves clients",
+    "transactions": "list and describe transactions, find and abort those that hang",
     "protocol": "list the APIs, encode and decode their messages",
 }
 
