@@ -30,6 +30,7 @@ TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"
 GET_OFFSET_SHELL = "org.apache.kafka.tools.GetOffsetShell"
 DELETE_RECORDS_COMMAND = "org.apache.kafka.tools.DeleteRecordsCommand"
 TRANSACTIONS_COMMAND = "org.apache.kafka.tools.TransactionsCommand"
+METADATA_SHELL = "org.apache.kafka.shell.MetadataShell"
 HEX_DECODER = "DumpLines$Hex"  # for DumpLogSegments, in the JVM of `apache_tools`
 
 
@@ -81,10 +82,10 @@ class ToolRun(NamedTuple):
         return self.stdout
 
 
-def apache_tool(main_class: str, *args: str, timeout_s: float = 60) -> ToolRun:
+def apache_tool(main_class: str, *args: str, stdin: str = "", timeout_s: float = 60) -> ToolRun:
     """One run of a tool in a JVM of its own (about a second); its logger says nothing."""
     command = ("java", *JVM, "-cp", f"{jars()}/*", main_class, *args)
-    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=timeout_s)
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, encoding="utf-8", timeout=timeout_s)
     return ToolRun(done.returncode, done.stdout, done.stderr)
 
 

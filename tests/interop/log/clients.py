@@ -1,4 +1,4 @@
-"""Stock clients around an Apache Kafka broker, in terms of our `Record`: what was produced, what a consumer sees."""
+"""Stock clients around a broker, in terms of our `Record`: what was produced, what a consumer sees."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
-from interop.apache_broker import ApacheBroker
+from interop.broker_process import BrokerProcess
 
 from pybroker.base.ids import ZERO_UUID, Uuid
 from pybroker.protocol.errors import ErrorCode
@@ -49,7 +49,7 @@ def rows(count: int, timestamp: int, *, size: int = 40, start: int = 0) -> list[
 class Producer:
     """confluent-kafka's producer; `sent` has every record with its offset and timestamp as the broker acknowledged it."""
 
-    def __init__(self, broker: ApacheBroker, topic: str, partition: int = 0, **settings: Any) -> None:
+    def __init__(self, broker: BrokerProcess, topic: str, partition: int = 0, **settings: Any) -> None:
         config = {key.replace("_", "."): value for key, value in settings.items()}
         self._producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, **QUIET, **config})
         self._topic = topic
@@ -108,7 +108,7 @@ def transaction(producer: Producer, *, abort: bool = False) -> Iterator[Producer
         producer.commit()
 
 
-def consume(broker: ApacheBroker, topic: str, partition: int = 0, *, committed: bool = False) -> list[Record]:
+def consume(broker: BrokerProcess, topic: str, partition: int = 0, *, committed: bool = False) -> list[Record]:
     """Everything that a confluent-kafka consumer sees from the beginning to the end."""
     consumer = confluent_kafka.Consumer(
         {
@@ -141,7 +141,9 @@ def consume(broker: ApacheBroker, topic: str, partition: int = 0, *, committed: 
         consumer.close()
 
 
-def consume_with_kafka_python(broker: ApacheBroker, topic: str, partition: int = 0, *, committed: bool = False) -> list[Record]:
+def consume_with_kafka_python(
+    broker: BrokerProcess, topic: str, partition: int = 0, *, committed: bool = False
+) -> list[Record]:
     """The same with kafka-python's consumer."""
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=broker.bootstrap,
@@ -165,14 +167,14 @@ def consume_with_kafka_python(broker: ApacheBroker, topic: str, partition: int =
         consumer.close()
 
 
-def topic_id(broker: ApacheBroker, topic: str) -> Uuid:
+def topic_id(broker: BrokerProcess, topic: str) -> Uuid:
     (found,) = broker.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)])).topics
     assert found.error_code == ErrorCode.NONE, found
     assert found.topic_id != ZERO_UUID
     return Uuid(bytes(found.topic_id))
 
 
-def fetch_bytes(broker: ApacheBroker, topic: str, partition: int = 0, *, start: int | None = None) -> bytes:
+def fetch_bytes(broker: BrokerProcess, topic: str, partition: int = 0, *, start: int | None = None) -> bytes:
     """The batches that the broker serves from `start`, or the log's start, to the high watermark, as it sends them."""
     offset = broker.list_offset(topic, -2, partition)[0] if start is None else start
     wanted = topic_id(broker, topic)

@@ -91,7 +91,11 @@ def write_open_transaction(broker: ApacheBroker, topic: str) -> Producer:
 
 
 def write_compacted(broker: ApacheBroker, topic: str) -> None:
-    """Keys many times over, tombstones, aborted keys; read once the cleaner has been over all but the active segment."""
+    """Keys many times over, tombstones, aborted keys; read once the cleaner has been over all but the active segment, twice.
+
+    The pass that removes an aborted transaction's records still lists the transaction, the next one does not; a recovery, ours
+    or Apache Kafka's own, cannot find one again that has no records left.
+    """
     broker.create_topic(topic, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.0", **SMALL})
     producer = Producer(broker, topic, transactional_id=topic, batch_num_messages=10)
     plain = Producer(broker, topic, enable_idempotence=True, batch_num_messages=10)
@@ -107,6 +111,8 @@ def write_compacted(broker: ApacheBroker, topic: str) -> None:
         return checkpoint(broker.data_dir / "cleaner-offset-checkpoint").get((topic, 0), 0) == active > 0
 
     wait_until(cleaned, 60, lambda: f"the cleaner has not been over {topic}")
+    plain.send(_keyed(1500, 200, keys=5))
+    wait_until(cleaned, 60, lambda: f"the cleaner has not been over {topic} a second time")
 
 
 def _keyed(start: int, count: int, keys: int) -> list[Row]:
@@ -250,7 +256,8 @@ def test_the_topics_are_what_they_are_meant_to_be(left: Left, tools: ApacheTools
             assert seen.committed == []
             assert [row.txn_start_offset for row in seen.producers if row.txn_start_offset >= 0] == [11]
         case "compacted":
-            assert len(seen.records) < 500
+            assert len(seen.records) < 700
+            assert seen.aborts == []
             assert any(batch.count == 0 for batch in dumped)
             assert any(batch.delete_horizon_ms is not None for batch in dumped)
             assert any(record.value is None for record in seen.records)

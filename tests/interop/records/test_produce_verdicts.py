@@ -129,6 +129,15 @@ CASES: dict[str, bytes | bytearray] = {
     },
 }
 
+# Streams that no decompressor gets to the end of.
+UNREADABLE = (
+    *(f"{codec.name}: {part}" for codec in list(Codec)[1:] for part in ("garbage", "truncated", "truncated by one", "half")),
+    *(f"{codec.name}: no bytes" for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)),
+    "SNAPPY: 8 bytes behind",
+    "ZSTD: 8 bytes behind",
+    "ZSTD: 1 byte behind",
+)
+
 # (what Apache Kafka answers, what we answer)
 STRICTER = {
     "header: header cut off": ("UNKNOWN_SERVER_ERROR", "CORRUPT_MESSAGE"),
@@ -145,6 +154,7 @@ STRICTER = {
     "record, ZSTD: length too short": ("NONE", "INVALID_RECORD"),
     "record, ZSTD: length -1": ("NONE", "INVALID_RECORD"),
     "record, ZSTD: length 2^31-1": ("NONE", "INVALID_RECORD"),
+    **dict.fromkeys(UNREADABLE, ("UNKNOWN_SERVER_ERROR", "INVALID_RECORD")),
 }
 
 
