@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from perf.measure import report
-from support.batches import batch, sized_batch
+from support.batches import batch, marker, sized_batch
 
 from pybroker.base.filesystem import OsFileSystem
 from pybroker.log.background import Inline
@@ -20,7 +20,10 @@ from pybroker.log.files import TopicPartition
 from pybroker.log.loader import open_log
 from pybroker.log.log import Log
 from pybroker.log.log_config import LogConfig
+from pybroker.log.manager.parallel import Crew
 from pybroker.log.open_segments import OpenSegments
+from pybroker.log.recovery import OrderedMap, one_by_one
+from pybroker.protocol.records.control import ControlType
 
 pytestmark = pytest.mark.perf
 
@@ -35,17 +38,25 @@ class Never(Inline):
         pass
 
 
-def opened(directory: Path, *, is_clean: bool = False, recovery_point: int = 0) -> Log:
+def opened(
+    directory: Path,
+    *,
+    is_clean: bool = False,
+    recovery_point: int = 0,
+    segment_bytes: int = 1 << 30,
+    map_segments: OrderedMap = one_by_one,
+) -> Log:
     return open_log(
         OsFileSystem(),
         f"{directory}/bench-0",
         TopicPartition("bench", 0),
-        LogConfig.of(),
+        LogConfig.of({"segment.bytes": segment_bytes}),
         now_ms=1_000,
         background=Never(),
         open_segments=OpenSegments(),
         is_clean=is_clean,
         recovery_point=recovery_point,
+        map_segments=map_segments,
     )
 
 
@@ -113,3 +124,32 @@ def test_lookups_and_rebuild(tmp_path: Path) -> None:
     start = time.perf_counter()
     opened(tmp_path, is_clean=True, recovery_point=end).close()
     report("open and close after a clean stop", (time.perf_counter() - start) * 1e3, "ms")
+
+
+@pytest.mark.parametrize("kind", ["plain", "transactional"])
+def test_recovery_of_many_segments(tmp_path: Path, kind: str) -> None:
+    segment_bytes = 16 << 20
+    log = opened(tmp_path, segment_bytes=segment_bytes)
+    number = 0
+    while log.size_bytes < LOG_MIB << 20:
+        offset = log.log_end_offset
+        if kind == "plain":
+            sent = sized_batch(16_384, base_offset=offset)
+        elif number % 100 < 99:
+            sent = sized_batch(16_384, base_offset=offset, producer_id=7, producer_epoch=0, sequence=number, transactional=True)
+        else:
+            sent = marker(ControlType.ABORT, 7, base_offset=offset)
+        log.append_as_follower(sent, 1_000)
+        number += 1
+    log.close()
+    print()
+    for threads in (1, 2):
+        took = min(recovery_seconds(tmp_path, segment_bytes, threads) for _ in range(3))
+        report(f"recovery of {len(log.segments)} {kind} segments, {threads} threads", log.size_bytes / took / 1e6, "MB/s", 500)
+
+
+def recovery_seconds(directory: Path, segment_bytes: int, threads: int) -> float:
+    crew = Crew("recovery", threads)
+    start = time.perf_counter()
+    crew.run(lambda path: opened(path, segment_bytes=segment_bytes, map_segments=crew.map).close(), [directory])
+    return time.perf_counter() - start
