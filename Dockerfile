@@ -23,6 +23,6 @@ VOLUME /var/lib/pybroker
 EXPOSE 9092
 HEALTHCHECK --interval=10s --timeout=6s --start-period=60s --retries=3 CMD ["pybroker", "ping", "localhost:9092"]
 # No shell in between: SIGTERM reaches the node, which hands over its leaderships and closes its logs. Give it time for that
-# (`docker stop --time 60`).
+# (`docker stop -t 60`).
 ENTRYPOINT ["pybroker"]
 CMD ["start", "/etc/pybroker/server.properties", "--env", "--format-if-needed"]
