@@ -1,6 +1,7 @@
 """The network: calls (a request and its response) between nodes, each as on a connection of its own.
 
-A call may be late, lost in either direction, arrive twice, or be answered after its sender gave up. A broken connection fails
+A call may be late, lost in either direction, arrive twice, or be answered after its sender gave up. The second arrival stands
+for a request that is sent again over another connection: whose answer has come is not. A broken connection fails
 every call between two nodes at once and tells both sides that the other is lost; so does the end of a process, unless the way
 to the other side is cut. A cut way swallows: only timeouts tell.
 """
@@ -18,9 +19,10 @@ from pybroker.testing.sim.schedule import Schedule
 
 class Call:
     __slots__ = (
-        "is_copy",
+        "is_answered",
         "is_open",
         "message",
+        "original",
         "request_id",
         "source",
         "source_life",
@@ -38,7 +40,7 @@ class Call:
         message: Message,
         version: int | None = None,
         *,
-        is_copy: bool = False,
+        original: Call | None = None,
     ) -> None:
         self.source = source
         self.source_life = source.life
@@ -48,7 +50,8 @@ class Call:
         self.message = message
         self.version = version  # in which both go through bytes; None: as objects
         self.is_open = True
-        self.is_copy = is_copy
+        self.is_answered = False
+        self.original = original  # None: it is one itself
         self.token = -1  # the target's own name for it
 
 
@@ -78,7 +81,7 @@ class Network:
         *,
         may_repeat: bool = True,
     ) -> None:
-        """`may_repeat`: it may come twice, the second time at any time."""
+        """`may_repeat`: it may come twice, the second time at any time until it is answered."""
         target = self.nodes[target_id]
         call = Call(source, target, request_id, self._copied(message, version), version)
         self._schedule.after(source.clock.span_us(timeout_ms), self._time_out, call)
@@ -92,7 +95,7 @@ class Network:
             return
         self._schedule.after(self._delay_us(), self._arrive, call)
         if draw() < self.faults.duplicate and may_repeat:
-            copy = Call(source, target, request_id, self._copied(message, version), version, is_copy=True)
+            copy = Call(source, target, request_id, self._copied(message, version), version, original=call)
             self._schedule.after(int(draw() * self.faults.copy_us), self._arrive, copy)
 
     def respond(self, call: Call, message: Message) -> None:
@@ -102,7 +105,7 @@ class Network:
 
     def _arrive(self, call: Call) -> None:
         target = call.target
-        if not call.is_open:
+        if not call.is_open or (call.original or call).is_answered:
             return
         if not target.is_up:
             self._refuse(call)
@@ -112,13 +115,14 @@ class Network:
 
     def _reply(self, call: Call, message: Message) -> None:
         source = call.source
-        if not call.is_open and not call.is_copy and self._random.random() >= self.faults.late_reply:
+        if not call.is_open and call.original is None and self._random.random() >= self.faults.late_reply:
             return
         self._close(call)
+        (call.original or call).is_answered = True
         source.deliver(call.source_life, source.handle_response, call.request_id, message)
 
     def _refuse(self, call: Call) -> None:
-        if not call.is_open or call.is_copy:
+        if not call.is_open or call.original is not None:
             return
         self._fail(call)
         source = call.source
