@@ -54,6 +54,7 @@ from pybroker.server.broker_membership import BrokerMembership
 from pybroker.server.clocks import wall_clock_ms
 from pybroker.server.config_appliers import apply_changes
 from pybroker.server.coordinators.groups import GroupCoordinator
+from pybroker.server.departed_brokers import DepartedBrokers
 from pybroker.server.dispatch import Dispatcher
 from pybroker.server.dynamic_config import NodeConfig
 from pybroker.server.forwarding import Forwarding
@@ -122,6 +123,7 @@ class BrokerRole:
         self._undo = undo
         self._on_fatal = on_fatal
         self.membership: BrokerMembership | None = None
+        self._departed = DepartedBrokers(config.int("pybroker.metadata.departed.broker.linger.ms"), timer.now_ms)
         self._open_segments = OpenSegments()
         self.scheduler = ThreadBackground(config.int("background.threads"))
         self.logs = LogManager(
@@ -150,6 +152,7 @@ class BrokerRole:
         image = quorum.image
         self._load(image)
         self._bind()
+        quorum.publishing.add(self._departed.publish, image)
         quorum.publishing.add(self.replicas.publish, image)
         quorum.publishing.add(self.groups.publish, image)
         quorum.publishing.add(self.transactions.coordinator.publish, image)
@@ -244,7 +247,7 @@ class BrokerRole:
                 monotonic_ms=monotonic_ms,
             ),
             offsets=OffsetHandlers(replicas),
-            metadata=MetadataHandlers(lambda: quorum.image, node_config, self._cluster_id, auto_topics),
+            metadata=MetadataHandlers(lambda: quorum.image, node_config, self._cluster_id, auto_topics, self._departed.listed),
             cluster=ClusterHandlers(lambda: quorum.image, node_config, self._cluster_id, lambda: config.int("node.id")),
             cluster_admin=ClusterAdminHandlers(forwarding, request_timeout_ms),
             topics=TopicHandlers(forwarding),

@@ -69,7 +69,7 @@ class _LargeAnswers:
 
 
 class MetadataView:
-    """The cluster as clients of one listener see it in certain versions, for as long as the same brokers are registered."""
+    """The cluster as clients of one listener see it in certain versions, while the same brokers are registered and named."""
 
     __slots__ = (
         "_all",
@@ -81,17 +81,26 @@ class MetadataView:
         "_topics",
         "alive",
         "brokers",
+        "departed",
         "registered",
     )
 
-    def __init__(self, registered: Mapping[int, BrokerState], listener: str, version: int, tells_operations: bool) -> None:
+    def __init__(
+        self,
+        registered: Mapping[int, BrokerState],
+        departed: tuple[int, ...],
+        listener: str,
+        version: int,
+        tells_operations: bool,
+    ) -> None:
+        """`departed` are fenced, but named all the same."""
         self.registered = registered
-        alive = [broker for broker in registered.values() if not broker.fenced]
-        self.alive = tuple(broker.id for broker in alive)
+        self.departed = departed
+        self.alive = tuple(broker.id for broker in registered.values() if not broker.fenced)
         self.brokers = [
             MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-            for broker in alive
-            if (endpoint := broker.endpoints.get(listener)) is not None
+            for broker in registered.values()
+            if (not broker.fenced or broker.id in departed) and (endpoint := broker.endpoints.get(listener)) is not None
         ]
         self._listener = listener
         # Version 0 names no replica that cannot be reached, and counts each as an error.

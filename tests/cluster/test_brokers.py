@@ -8,20 +8,21 @@ from pathlib import Path
 from cluster.processes import BROKER, COMBINED, CONTROLLER, Cluster, Member, cluster
 from support.waiting import wait_until
 
-from pybroker.protocol.messages.metadata import MetadataRequest
+from pybroker.protocol.messages.metadata import DescribeClusterRequest
 
 WAIT_S = 30.0
 ROLES = {1: CONTROLLER, 11: BROKER, 12: BROKER}
 
 
 def alive_at(member: Member) -> set[int]:
-    """The brokers that clients of that one are told of."""
+    """The brokers that are not fenced, as that one knows."""
     with member.client() as client:
-        return {broker.node_id for broker in client.ask(MetadataRequest(topics=[])).brokers}
+        answer = client.ask(DescribeClusterRequest(include_cluster_authorized_operations=False))
+        return {broker.broker_id for broker in answer.brokers}
 
 
 def wait_alive(nodes: Cluster, expected: set[int]) -> float:
-    """How many seconds it took until broker 11 tells clients of just these."""
+    """How many seconds it took until broker 11 knows of just these."""
     began = time.monotonic()
     wait_until(lambda: alive_at(nodes[11]) == expected, WAIT_S, lambda: f"{alive_at(nodes[11])}\n{nodes[1].said}")
     return time.monotonic() - began

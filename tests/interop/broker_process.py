@@ -25,7 +25,7 @@ from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.message import Message
 from pybroker.protocol.messages.api_versions import ApiVersionsRequest
 from pybroker.protocol.messages.headers import RequestHeader, ResponseHeader
-from pybroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pybroker.protocol.messages.metadata import DescribeClusterRequest, MetadataRequest, MetadataRequestTopic
 from pybroker.protocol.messages.offsets import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -246,10 +246,14 @@ class BrokerProcess:
             if not self.is_broker:
                 return bool(versions.error_code == ErrorCode.NONE)
             # A broker that the controller still fences does not list itself.
-            own_id = int(self.properties.get("node.id", NODE_ID))
-            return own_id in {one.node_id for one in self.ask(MetadataRequest(topics=[])).brokers}
+            return int(self.properties.get("node.id", NODE_ID)) in self.living_brokers()
         except OSError:
             return False
+
+    def living_brokers(self) -> set[int]:
+        """The brokers that are not fenced, as this one knows."""
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+        return {one.broker_id for one in self.ask(request).brokers}
 
     def _has_started(self) -> bool:
         assert self._process is not None

@@ -46,4 +46,6 @@ KEYS = (
         "How often leaderless partitions are looked for that may be led uncleanly.", internal=True),
     Key("pybroker.broker.death.grace.ms",                INT,     300,        at_least(0), READ_ONLY,
         "A broker whose connections all broke is fenced after this long, before its session ends; 0 = off."),
+    Key("pybroker.metadata.departed.broker.linger.ms",   INT,     9_000,      at_least(0), READ_ONLY,
+        "Metadata names a broker this long after it was fenced: clients that wait for it look elsewhere meanwhile; 0 = off."),
 )

@@ -51,12 +51,15 @@ class MetadataHandlers:
         config: NodeConfig,
         cluster_id: str,
         auto_topics: AutoTopics,
+        departed: Callable[[], tuple[int, ...]],
         choose: Callable[[Sequence[int]], int] = random.choice,
     ) -> None:
+        """`departed` gives the fenced brokers that are named all the same."""
         self._image_of = image_of
         self._config = config
         self._cluster_id = cluster_id
         self._auto_topics = auto_topics
+        self._departed = departed
         self._choose = choose
         self._views: dict[tuple[str, int, bool], MetadataView] = {}
 
@@ -104,8 +107,9 @@ class MetadataHandlers:
     def _view(self, image: MetadataImage, listener: str, version: int, tells_operations: bool) -> MetadataView:
         key = (listener, 0 if version == 0 else 1 if version < LISTENER_ERROR_VERSION else 2, tells_operations)
         view = self._views.get(key)
-        if view is None or view.registered is not image.brokers:
-            view = self._views[key] = MetadataView(image.brokers, listener, version, tells_operations)
+        departed = self._departed()
+        if view is None or view.registered is not image.brokers or view.departed != departed:
+            view = self._views[key] = MetadataView(image.brokers, departed, listener, version, tells_operations)
         return view
 
     def _by_name(

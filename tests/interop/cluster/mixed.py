@@ -135,10 +135,7 @@ class Nodes:
         """Until each running broker lists exactly these as alive."""
 
         def listed() -> dict[int, set[int]]:
-            rows = {
-                node_id: one.ask(MetadataRequest(topics=[])) for node_id, one in self.brokers.items() if one.pid is not None
-            }
-            return {node_id: {row.node_id for row in rows[node_id].brokers} for node_id in rows}
+            return {node_id: one.living_brokers() for node_id, one in self.brokers.items() if one.pid is not None}
 
         wait_until(
             lambda: all(one == set(ids) for one in listed().values()), WAIT_S, lambda: f"{listed()}\n{self.last_words()}"

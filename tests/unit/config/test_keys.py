@@ -41,6 +41,7 @@ def test_own_keys_have_our_prefix_and_are_few() -> None:
         "pybroker.broker.death.grace.ms",
         "pybroker.connection.placement",
         "pybroker.controller.quorum.death.grace.ms",
+        "pybroker.metadata.departed.broker.linger.ms",
     ]
 
 

@@ -39,8 +39,9 @@ class Broker:
         self.controller = Controller()
         self.clock = Clock()
         auto_topics = AutoTopics(self.controller, self.config, self.clock.now_ms)
+        self.departed: tuple[int, ...] = ()
         self.handlers = MetadataHandlers(
-            self.cluster.image_of, self.config, CLUSTER_ID, auto_topics, choose=lambda alive: alive[-1]
+            self.cluster.image_of, self.config, CLUSTER_ID, auto_topics, lambda: self.departed, choose=lambda alive: alive[-1]
         )
 
     def metadata(
@@ -219,6 +220,15 @@ def test_brokers_are_told_with_the_endpoint_of_the_listener_that_was_asked(broke
 
 def test_a_fenced_broker_is_not_told(broker: Broker) -> None:
     broker.cluster.broker(2, fenced=True)
+    assert [one.node_id for one in broker.metadata([]).brokers] == [1]
+
+
+def test_a_fenced_broker_that_has_just_departed_is_told_but_is_no_controller(broker: Broker) -> None:
+    broker.cluster.broker(2, fenced=True)
+    broker.departed = (2,)
+    answer = broker.metadata([])
+    assert ([one.node_id for one in answer.brokers], answer.controller_id) == ([1, 2], 1)
+    broker.departed = ()
     assert [one.node_id for one in broker.metadata([]).brokers] == [1]
 
 
