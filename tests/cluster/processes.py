@@ -142,6 +142,10 @@ class Cluster:
     def brokers(self) -> list[Member]:
         return [one for one in self.members.values() if one.is_broker]
 
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{one.broker_port}" for one in self.brokers)
+
     def __getitem__(self, node_id: int) -> Member:
         return self.members[node_id]
 

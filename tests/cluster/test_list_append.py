@@ -30,7 +30,7 @@ class Processes:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"127.0.0.1:{one.broker_port}" for one in self._nodes.brokers)
+        return self._nodes.bootstrap
 
     @property
     def ids(self) -> Sequence[int]:

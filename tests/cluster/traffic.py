@@ -21,7 +21,7 @@ PARTITIONS = 3
 
 
 def bootstrap(nodes: Cluster) -> dict[str, object]:
-    return {"bootstrap.servers": ",".join(f"127.0.0.1:{one.broker_port}" for one in nodes.brokers), **QUIET}
+    return {"bootstrap.servers": nodes.bootstrap, **QUIET}
 
 
 def create(nodes: Cluster, topic: str, replication_factor: int = 3, partitions: int = PARTITIONS) -> None:

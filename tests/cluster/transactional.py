@@ -33,7 +33,7 @@ PROPERTIES = {
 
 
 def bootstrap(nodes: Cluster) -> str:
-    return ",".join(f"127.0.0.1:{one.broker_port}" for one in nodes.brokers)
+    return nodes.bootstrap
 
 
 def create_topic(nodes: Cluster, name: str) -> None:

@@ -4,6 +4,9 @@ It writes one JSON object per line: {"assigned": partitions} whenever it is give
 tells it, {"revoked": partitions} when they are taken away, {"record": [partition, offset]} for each record, which it commits,
 {"refused": why} for a commit that is refused; each with the moment that it is said "at", by the machine's clock. Orders come
 by lines of stdin: "stall", no more polls; "hold", no more commits; "go on". It ends, leaving the group, when stdin ends.
+
+The programs of other languages (driver.py) do so, too, when the first line is {"op": "member"} with the OPTIONS in it; they
+take no other orders and do not say when.
 """
 
 from __future__ import annotations

@@ -8,13 +8,15 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterable
 from itertools import pairwise
 from math import inf
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from interop.broker_process import BrokerProcess
+from interop.clients import programs
 from support.batches import batch
 from support.waiting import wait_until
 
@@ -22,9 +24,14 @@ from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 SCRIPT = Path(__file__).with_name("group_member.py")
-SETTLE_S = 40.0
+SETTLE_S = 60.0
 # In place of an assignor: the consumer protocol of KIP-848.
 SERVER_SIDE = "server-side"
+
+
+class Brokers(Protocol):
+    @property
+    def bootstrap(self) -> str: ...
 
 
 class GroupMember:
@@ -33,7 +40,7 @@ class GroupMember:
     def __init__(
         self,
         client: str,
-        broker: BrokerProcess,
+        brokers: Brokers,
         topic: str,
         *,
         group: str = "",
@@ -44,7 +51,7 @@ class GroupMember:
     ) -> None:
         """`max_poll_ms` is also how long a rebalance waits for it; not less than the session."""
         options = {
-            "bootstrap": broker.bootstrap,
+            "bootstrap": brokers.bootstrap,
             "topic": topic,
             "group": group or topic,
             "assignor": assignor,
@@ -52,7 +59,13 @@ class GroupMember:
             "session_ms": session_ms,
             "max_poll_ms": max_poll_ms or max(10_000, 60_000 if assignor == SERVER_SIDE else session_ms),
         }
-        self._command = [sys.executable, str(SCRIPT), client, json.dumps(options)]
+        self._orders: list[str] = []  # the first ones
+        if client in programs.MEMBERS:
+            assert instance is None, "the programs have no static members"
+            self._command = [*programs.MEMBERS[client](), brokers.bootstrap]
+            self._orders = [json.dumps({"op": "member", **options})]
+        else:
+            self._command = [sys.executable, str(SCRIPT), client, json.dumps(options)]
         self._is_cooperative = assignor in ("cooperative-sticky", SERVER_SIDE)
         self.assignment: set[int] = set()
         self.records: list[tuple[int, int]] = []
@@ -61,6 +74,7 @@ class GroupMember:
         self.had: list[tuple[int, float, float]] = []  # partition, from when to when, as the client's callbacks tell
         self._has_since: dict[int, float] = {}
         self.refused: list[str] = []  # commits
+        self.failure = ""  # what made it give up, if it says so
         self.generations: list[int] = []  # as far as the client tells
 
     def __enter__(self) -> Self:
@@ -70,6 +84,8 @@ class GroupMember:
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        for order in self._orders:
+            self.order(order)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -78,7 +94,7 @@ class GroupMember:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            said: dict[str, Any] = json.loads(line)
+            said: dict[str, Any] = {"at": time.monotonic(), **json.loads(line)}
             if "record" in said:
                 partition, offset = said["record"]
                 self.records.append((partition, offset))
@@ -93,7 +109,9 @@ class GroupMember:
                     self.generations.append(said["generation"])
             elif "refused" in said:
                 self.refused.append(said["refused"])
-            elif said["revoked"]:
+            elif "error" in said:
+                self.failure = said["message"]
+            elif said.get("revoked"):
                 self.assignment = self.assignment - set(said["revoked"])
                 self.revoked += said["revoked"]
                 self.had += [(one, self._has_since.pop(one), said["at"]) for one in said["revoked"] if one in self._has_since]
@@ -138,10 +156,11 @@ class GroupMember:
 
     def __str__(self) -> str:
         """For a test that fails: what it has, and how it ended if it has."""
-        if self._process.poll() is None:
+        if self._process.poll() is None and not self.failure:
             return str(sorted(self.assignment))
         self._errors.seek(0)
-        return f"{sorted(self.assignment)} (ended with {self._process.returncode}: {self._errors.read()[-2000:]})"
+        words = f"{self.failure} {self._errors.read()[-2000:]}".strip()
+        return f"{sorted(self.assignment)} (ended with {self._process.returncode}: {words})"
 
 
 def shares_of(members: Iterable[GroupMember]) -> str:
@@ -195,13 +214,18 @@ def wait_for_records(expected: set[tuple[int, int]], *members: GroupMember) -> N
     wait_until(have_all, SETTLE_S, missing)
 
 
+def produce_request(topic: str, partition: int, count: int) -> ProduceRequest:
+    """Of the time being: a broker deletes what is older than log.retention.hours as soon as it has run for half a minute."""
+    records = bytes(batch([b"value"] * count, timestamp=int(time.time() * 1000)))
+    data = PartitionProduceData(index=partition, records=records)
+    return ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])])
+
+
 def produce(broker: BrokerProcess, topic: str, partitions: int, count: int = 10) -> set[tuple[int, int]]:
     """`count` records to each partition; their places."""
     places = set()
     for partition in range(partitions):
-        data = PartitionProduceData(index=partition, records=bytes(batch([b"value"] * count)))
-        request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[TopicProduceData(name=topic, partition_data=[data])])
-        done = broker.ask(request, 12).responses[0].partition_responses[0]
+        done = broker.ask(produce_request(topic, partition, count), 12).responses[0].partition_responses[0]
         assert done.error_code == ErrorCode.NONE, done
         places |= {(partition, done.base_offset + number) for number in range(count)}
     return places

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -18,15 +19,15 @@ BUILD = ROOT / "build" / "clients"
 
 
 def java_4(bootstrap: str, directory: Path) -> Client:
-    return _java(jars(), bootstrap, directory)
+    return Program(_java(jars()), bootstrap, directory / "stderr")
 
 
 def java_3(bootstrap: str, directory: Path) -> Client:
-    return _java(_java_3_jars(), bootstrap, directory)
+    return Program(_java(_java_3_jars()), bootstrap, directory / "stderr")
 
 
 def franz_go(bootstrap: str, directory: Path) -> Client:
-    return Program([str(_go() / "franz")], bootstrap, directory / "stderr")
+    return Program(_franz_go(), bootstrap, directory / "stderr")
 
 
 def sarama(bootstrap: str, directory: Path) -> Client:
@@ -38,7 +39,7 @@ def kafka_go(bootstrap: str, directory: Path) -> Client:
 
 
 def kafkajs(bootstrap: str, directory: Path) -> Client:
-    return Program(["node", str(_js() / "client.js")], bootstrap, directory / "stderr")
+    return Program(_kafkajs(), bootstrap, directory / "stderr")
 
 
 def kcat(bootstrap: str, _: Path) -> Client:
@@ -48,9 +49,26 @@ def kcat(bootstrap: str, _: Path) -> Client:
     return Kcat(command, bootstrap)
 
 
-def _java(folder: Path, bootstrap: str, directory: Path) -> Client:
+def _java(folder: Path) -> Sequence[str]:
     classpath = f"{_java_classes(folder)}{os.pathsep}{folder}/*"
-    return Program(["java", *JVM, "-Xmx512m", "-cp", classpath, "JavaClient"], bootstrap, directory / "stderr")
+    return ("java", *JVM, "-Xmx512m", "-cp", classpath, "JavaClient")
+
+
+def _franz_go() -> Sequence[str]:
+    return (str(_go() / "franz"),)
+
+
+def _kafkajs() -> Sequence[str]:
+    return ("node", str(_js() / "client.js"))
+
+
+# The commands, but for the bootstrap address, of those that have the op "member": see group_members.py.
+MEMBERS: Mapping[str, Callable[[], Sequence[str]]] = {
+    "java-4": lambda: _java(jars()),
+    "java-3": lambda: _java(_java_3_jars()),
+    "franz-go": _franz_go,
+    "kafkajs": _kafkajs,
+}
 
 
 @cache

@@ -3,11 +3,13 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
+import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -22,12 +24,18 @@ import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.RangeAssignor;
+import org.apache.kafka.clients.consumer.RoundRobinAssignor;
+import org.apache.kafka.clients.consumer.StickyAssignor;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.TopicPartitionInfo;
@@ -43,22 +51,27 @@ public class JavaClient {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final int EARLIEST = -2;
     private static final int LATEST = -1;
+    private static final Map<String, Class<?>> ASSIGNORS = Map.of(
+        "range", RangeAssignor.class, "roundrobin", RoundRobinAssignor.class,
+        "sticky", StickyAssignor.class, "cooperative-sticky", CooperativeStickyAssignor.class);
 
     private final String bootstrap;
     private final Admin admin;
+    private final BufferedReader in;
     private final PrintStream out;
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
 
-    JavaClient(String bootstrap, PrintStream out) {
+    JavaClient(String bootstrap, BufferedReader in, PrintStream out) {
         this.bootstrap = bootstrap;
+        this.in = in;
         this.out = out;
         this.admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
     }
 
     public static void main(String[] args) throws Exception {
         PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
-        JavaClient client = new JavaClient(args[0], out);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        JavaClient client = new JavaClient(args[0], in, out);
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             ObjectNode answer = JSON.createObjectNode();
             try {
@@ -137,6 +150,8 @@ public class JavaClient {
                 return tail(place, request);
             case "read_as_group":
                 return readAsGroup(topic, request);
+            case "member":
+                return member(topic, request);
             case "transaction":
                 return transaction(place, request);
             case "read_committed":
@@ -227,15 +242,20 @@ public class JavaClient {
         return null;
     }
 
-    private JsonNode readAsGroup(String topic, JsonNode request) {
+    private Map<String, Object> groupSettings(JsonNode request) {
         Map<String, Object> settings = new HashMap<>();
         settings.put("bootstrap.servers", bootstrap);
         settings.put("group.id", request.get("group").asText());
+        settings.put("enable.auto.commit", false);
+        settings.put("auto.offset.reset", "earliest");
+        return settings;
+    }
+
+    private JsonNode readAsGroup(String topic, JsonNode request) {
+        Map<String, Object> settings = groupSettings(request);
         if (request.has("group_protocol")) {
             settings.put("group.protocol", request.get("group_protocol").asText());
         }
-        settings.put("enable.auto.commit", false);
-        settings.put("auto.offset.reset", "earliest");
         ArrayNode places = JSON.createArrayNode();
         try (KafkaConsumer<byte[], byte[]> consumer =
                 new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
@@ -248,6 +268,72 @@ public class JavaClient {
             consumer.commitSync();
         }
         return places;
+    }
+
+    /** What group_member.py does, until there are no more requests. */
+    private JsonNode member(String topic, JsonNode request) throws Exception {
+        Map<String, Object> settings = groupSettings(request);
+        settings.put("max.poll.interval.ms", request.get("max_poll_ms").asInt());
+        String assignor = request.get("assignor").asText();
+        if (assignor.equals("server-side")) {
+            settings.put("group.protocol", "consumer");
+        } else {
+            settings.put("partition.assignment.strategy", List.of(ASSIGNORS.get(assignor)));
+            settings.put("session.timeout.ms", request.get("session_ms").asInt());
+            settings.put("heartbeat.interval.ms", 300);
+        }
+        Thread requests = new Thread(() -> {
+            try {
+                while (in.readLine() != null) { }
+            } catch (IOException error) {
+                // As good as their end.
+            }
+        });
+        requests.setDaemon(true);
+        requests.start();
+        boolean isCommitted = true;
+        try (KafkaConsumer<byte[], byte[]> consumer =
+                new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            consumer.subscribe(List.of(topic), new ConsumerRebalanceListener() {
+                @Override
+                public void onPartitionsAssigned(Collection<TopicPartition> places) {
+                    tell("assigned", places);
+                }
+
+                @Override
+                public void onPartitionsRevoked(Collection<TopicPartition> places) {
+                    tell("revoked", places);
+                }
+            });
+            while (requests.isAlive()) {
+                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(100))) {
+                    ObjectNode said = JSON.createObjectNode();
+                    said.putArray("record").add(record.partition()).add(record.offset());
+                    say(said);
+                    isCommitted = false;
+                }
+                if (!isCommitted) {
+                    try {
+                        consumer.commitSync();
+                        isCommitted = true;
+                    } catch (KafkaException error) {
+                        say(JSON.createObjectNode().put("refused", error.getClass().getSimpleName()));
+                    }
+                }
+            }
+        }
+        return null;
+    }
+
+    private void tell(String what, Collection<TopicPartition> places) {
+        ObjectNode said = JSON.createObjectNode();
+        ArrayNode partitions = said.putArray(what);
+        places.forEach(place -> partitions.add(place.partition()));
+        try {
+            say(said);
+        } catch (Exception error) {
+            throw new RuntimeException(error);
+        }
     }
 
     /** One step of the producer with that name. */

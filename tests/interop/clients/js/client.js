@@ -34,7 +34,8 @@ const codecs = {
   zstd: CompressionTypes.ZSTD,
 }
 
-const kafka = new Kafka({ brokers: [process.argv[2]], logLevel: logLevel.NOTHING, retry: { retries: 3, initialRetryTime: 50 } })
+const brokers = process.argv[2].split(',')
+const kafka = new Kafka({ brokers, logLevel: logLevel.NOTHING, retry: { retries: 3, initialRetryTime: 50 } })
 const admin = kafka.admin()
 const say = answer => process.stdout.write(JSON.stringify(answer) + '\n')
 const bytes = text => (text === null ? null : Buffer.from(text, 'base64'))
@@ -116,6 +117,39 @@ const ops = {
     await consumer.disconnect()
     return places
   },
+  // What group_member.py does, until there are no more requests. It commits what it has handed over, batch by batch.
+  member: async ({ topic, group, assignor, session_ms: sessionTimeout, max_poll_ms: rebalanceTimeout }) => {
+    if (assignor !== 'roundrobin') throw new Error(`KafkaJS has no assignor ${assignor}`)
+    // Heartbeats wait for fetches. A dead coordinator is asked until the retries are used up; then it joins as another member.
+    const timings = { sessionTimeout, rebalanceTimeout, heartbeatInterval: 300, maxWaitTimeInMs: 300 }
+    const consumer = kafka.consumer({ groupId: group, ...timings, retry: { retries: 3, initialRetryTime: 100 } })
+    let assigned = []
+    const lose = () => {
+      say({ revoked: assigned })
+      assigned = []
+    }
+    await new Promise((resolve, reject) => {
+      process.stdin.once('end', resolve)
+      consumer.on(consumer.events.REBALANCING, lose)
+      consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
+        lose()
+        assigned = payload.memberAssignment[topic] ?? []
+        say({ assigned })
+      })
+      consumer.on(consumer.events.CRASH, ({ payload }) => {
+        lose()
+        console.error(payload.error)
+        if (!payload.restart) reject(payload.error)
+      })
+      const eachMessage = async ({ partition, message }) => say({ record: [partition, Number(message.offset)] })
+      consumer
+        .connect()
+        .then(() => consumer.subscribe({ topic, fromBeginning: true }))
+        .then(() => consumer.run({ eachMessage }))
+        .catch(reject)
+    })
+    await consumer.disconnect()
+  },
   // KafkaJS has no consumer without a group, so its own cluster is asked for batches, as its consumer does.
   tail: async ({ topic, partition, at, count, max_wait_ms: maxWaitTime }) => tail(topic, partition, at, count, maxWaitTime),
 }
@@ -137,7 +171,7 @@ const newCluster = requestTimeout =>
   new Cluster({
     logger: createLogger({ level: logLevel.NOTHING, logCreator: () => () => {} }),
     socketFactory: socketFactory(),
-    brokers: [process.argv[2]],
+    brokers,
     offsets: new Map(),
     connectionTimeout: 5000,
     requestTimeout,
@@ -191,6 +225,7 @@ const main = async () => {
       say({ error: code(error), message: String(error) })
     }
   }
+  await admin.disconnect()
 }
 
 main()

@@ -4,8 +4,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,10 +23,15 @@ var codecs = map[string]kgo.CompressionCodec{
 	"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
 }
 
+var balancers = map[string]kgo.GroupBalancer{
+	"range": kgo.RangeBalancer(), "roundrobin": kgo.RoundRobinBalancer(),
+	"sticky": kgo.StickyBalancer(), "cooperative-sticky": kgo.CooperativeStickyBalancer(),
+}
+
 var acks = map[int16]kgo.Acks{-1: kgo.AllISRAcks(), 0: kgo.NoAck(), 1: kgo.LeaderAck()}
 
 func main() {
-	seed := kgo.SeedBrokers(os.Args[1])
+	seed := kgo.SeedBrokers(strings.Split(os.Args[1], ",")...)
 	shared, err := kgo.NewClient(seed, kgo.MetadataMinAge(10*time.Millisecond))
 	if err != nil {
 		panic(err)
@@ -149,6 +156,7 @@ func main() {
 		"produce":       func(r wire.Request, _ func(wire.Record)) (any, error) { return produce(ctx, seed, r) },
 		"tail":          func(r wire.Request, emit func(wire.Record)) (any, error) { return nil, tail(ctx, seed, r, emit) },
 		"read_as_group": func(r wire.Request, _ func(wire.Record)) (any, error) { return readAsGroup(ctx, seed, r) },
+		"member":        func(r wire.Request, _ func(wire.Record)) (any, error) { return nil, member(ctx, seed, r) },
 	}, code)
 }
 
@@ -268,6 +276,49 @@ func readAsGroup(ctx context.Context, seed kgo.Opt, r wire.Request) ([][2]int64,
 		fetches.EachRecord(func(record *kgo.Record) { places = append(places, [2]int64{int64(record.Partition), record.Offset}) })
 	}
 	return places, client.CommitUncommittedOffsets(ctx)
+}
+
+// member does what group_member.py does, until there are no more requests.
+func member(ctx context.Context, seed kgo.Opt, r wire.Request) error {
+	tell := func(what string) func(context.Context, *kgo.Client, map[string][]int32) {
+		return func(_ context.Context, _ *kgo.Client, places map[string][]int32) {
+			wire.Say(map[string]any{what: append([]int32{}, places[r.Topic]...)})
+		}
+	}
+	client, err := kgo.NewClient(
+		seed, kgo.ConsumerGroup(r.Group), kgo.ConsumeTopics(r.Topic), kgo.DisableAutoCommit(),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.Balancers(balancers[r.Assignor]),
+		kgo.SessionTimeout(time.Duration(r.SessionMs)*time.Millisecond), kgo.HeartbeatInterval(300*time.Millisecond),
+		kgo.RebalanceTimeout(time.Duration(r.MaxPollMs)*time.Millisecond),
+		kgo.OnPartitionsAssigned(tell("assigned")), kgo.OnPartitionsRevoked(tell("revoked")), kgo.OnPartitionsLost(tell("revoked")),
+	)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for over := wire.Over(); ; {
+		select {
+		case <-over:
+			return nil
+		default:
+		}
+		patience, stop := context.WithTimeout(ctx, 100*time.Millisecond)
+		fetches := client.PollFetches(patience)
+		stop()
+		fetches.EachError(func(_ string, partition int32, err error) {
+			if !errors.Is(err, context.DeadlineExceeded) {
+				fmt.Fprintln(os.Stderr, partition, err)
+			}
+		})
+		fetches.EachRecord(func(record *kgo.Record) {
+			wire.Say(map[string]any{"record": [2]int64{int64(record.Partition), record.Offset}})
+		})
+		if len(client.UncommittedOffsets()) > 0 {
+			if err := client.CommitUncommittedOffsets(ctx); err != nil {
+				wire.Say(map[string]any{"refused": err.Error()})
+			}
+		}
+	}
 }
 
 func code(err error) int16 {

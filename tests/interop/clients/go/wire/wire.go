@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"sync"
 )
 
 const (
@@ -64,35 +65,57 @@ type Request struct {
 	AutoCreate bool              `json:"auto_create"`
 	PatienceMs int               `json:"patience_ms"`
 	Group      string            `json:"group"`
+	Assignor   string            `json:"assignor"`
+	SessionMs  int               `json:"session_ms"`
+	MaxPollMs  int               `json:"max_poll_ms"`
 }
+
+var (
+	in     = json.NewDecoder(bufio.NewReaderSize(os.Stdin, 1<<20))
+	out    = bufio.NewWriterSize(os.Stdout, 1<<20)
+	saying sync.Mutex
+)
 
 // Op answers a request; emit sends a record ahead of the answer.
 type Op func(request Request, emit func(Record)) (any, error)
 
 // Serve answers requests until there are no more. code finds Kafka's error code in an error.
 func Serve(ops map[string]Op, code func(error) int16) {
-	in := json.NewDecoder(bufio.NewReaderSize(os.Stdin, 1<<20))
-	out := bufio.NewWriterSize(os.Stdout, 1<<20)
-	say := func(answer any) {
-		line, err := json.Marshal(answer)
-		if err != nil {
-			panic(err)
-		}
-		out.Write(append(line, '\n'))
-		out.Flush()
-	}
 	for {
 		var request Request
 		if in.Decode(&request) != nil {
 			return
 		}
-		answer, err := run(ops, request, func(record Record) { say(map[string]any{"event": record}) })
+		answer, err := run(ops, request, func(record Record) { Say(map[string]any{"event": record}) })
 		if err != nil {
-			say(map[string]any{"error": code(err), "message": err.Error()})
+			Say(map[string]any{"error": code(err), "message": err.Error()})
 		} else {
-			say(map[string]any{"ok": answer})
+			Say(map[string]any{"ok": answer})
 		}
 	}
+}
+
+// Say writes a line, which is an answer or what an op has to tell ahead of it; callbacks may call it.
+func Say(answer any) {
+	line, err := json.Marshal(answer)
+	if err != nil {
+		panic(err)
+	}
+	saying.Lock()
+	defer saying.Unlock()
+	out.Write(append(line, '\n'))
+	out.Flush()
+}
+
+// Over is closed when there are no more requests; for an op that goes on as long as there is somebody to ask.
+func Over() <-chan struct{} {
+	over := make(chan struct{})
+	go func() {
+		for request := (Request{}); in.Decode(&request) == nil; {
+		}
+		close(over)
+	}()
+	return over
 }
 
 func run(ops map[string]Op, request Request, emit func(Record)) (any, error) {
