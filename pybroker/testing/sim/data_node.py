@@ -99,11 +99,21 @@ class TalkingNode(SimNode):
         version: int | None = None,
         *,
         may_repeat: bool = True,
+        is_over_with_answer: bool = False,
     ) -> None:
-        """With `version` it goes through bytes, as does its answer."""
+        """With `version` it goes through bytes, as does its answer. The rest is as of `Network.send`."""
         self._next_request += 1
         self._waiting[self._next_request] = done
-        self.network.send(self, self._next_request, target_id, request, timeout_ms, version, may_repeat=may_repeat)
+        self.network.send(
+            self,
+            self._next_request,
+            target_id,
+            request,
+            timeout_ms,
+            version,
+            may_repeat=may_repeat,
+            is_over_with_answer=is_over_with_answer,
+        )
 
     def later(self, delay_ms: int, action: Callable[[], None]) -> None:
         self.timer.add(self.now_ms() + delay_ms, action)
@@ -244,7 +254,8 @@ class BrokerNode(TalkingNode):
             FetcherSettings(node_id, 1, 1000, 1000, setting.wait_max_ms, 200), setting.fetchers, CALL_TIMEOUT_MS, ports
         )
         self._updates = IsrUpdates(
-            lambda request, done: self.ask(CONTROLLER_ID, request, done),
+            # A leader takes a refusal for the end of it, as Apache Kafka's does.
+            lambda request, done: self.ask(CONTROLLER_ID, request, done, is_over_with_answer=True),
             node_id,
             lambda: self.epoch,
             self.timer,

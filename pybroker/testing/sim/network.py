@@ -1,7 +1,6 @@
 """The network: calls (a request and its response) between nodes, each as on a connection of its own.
 
-A call may be late, lost in either direction, arrive twice, or be answered after its sender gave up. The second arrival stands
-for a request that is sent again over another connection: whose answer has come is not. A broken connection fails
+A call may be late, lost in either direction, arrive twice, or be answered after its sender gave up. A broken connection fails
 every call between two nodes at once and tells both sides that the other is lost; so does the end of a process, unless the way
 to the other side is cut. A cut way swallows: only timeouts tell.
 """
@@ -21,6 +20,7 @@ class Call:
     __slots__ = (
         "is_answered",
         "is_open",
+        "is_over_with_answer",
         "message",
         "original",
         "request_id",
@@ -50,6 +50,7 @@ class Call:
         self.message = message
         self.version = version  # in which both go through bytes; None: as objects
         self.is_open = True
+        self.is_over_with_answer = False
         self.is_answered = False
         self.original = original  # None: it is one itself
         self.token = -1  # the target's own name for it
@@ -80,10 +81,13 @@ class Network:
         version: int | None = None,
         *,
         may_repeat: bool = True,
+        is_over_with_answer: bool = False,
     ) -> None:
-        """`may_repeat`: it may come twice, the second time at any time until it is answered."""
+        """`may_repeat`: it may come twice, the second time at any time; `is_over_with_answer`: but not after its answer, as no
+        connection could bring it."""
         target = self.nodes[target_id]
         call = Call(source, target, request_id, self._copied(message, version), version)
+        call.is_over_with_answer = is_over_with_answer
         self._schedule.after(source.clock.span_us(timeout_ms), self._time_out, call)
         if not target.is_up:
             if self.is_open(source.node_id, target_id) and self.is_open(target_id, source.node_id):
@@ -105,7 +109,8 @@ class Network:
 
     def _arrive(self, call: Call) -> None:
         target = call.target
-        if not call.is_open or (call.original or call).is_answered:
+        original = call.original or call
+        if not call.is_open or (original.is_answered and original.is_over_with_answer):
             return
         if not target.is_up:
             self._refuse(call)
