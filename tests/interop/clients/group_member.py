@@ -60,7 +60,7 @@ def kafka_python(options: dict[str, Any], orders: Orders) -> None:
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
     from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-    from kafka.errors import KafkaError
+    from kafka.errors import KafkaConnectionError, KafkaError
 
     assignors = {
         "range": RangePartitionAssignor,
@@ -94,7 +94,10 @@ def kafka_python(options: dict[str, Any], orders: Orders) -> None:
     consumer.subscribe([options["topic"]], listener=Listener())
     read: dict[Any, Any] = {}
     while orders.go_on():
-        found = consumer.poll(timeout_ms=int(KAFKA_PYTHON_POLL_S * 1000))
+        try:
+            found = consumer.poll(timeout_ms=int(KAFKA_PYTHON_POLL_S * 1000))
+        except KafkaConnectionError:
+            continue  # no broker is left: one will be back
         for place, records in found.items():
             for record in records:
                 say(record=[place.partition, record.offset])
