@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -197,6 +197,13 @@ class TestRefusals:
 
 
 class TestSignals:
+    @pytest.fixture(autouse=True)
+    def not_under_nohup(self) -> Iterator[None]:
+        """A node goes on at a hangup that whoever started it ignores: that may be whoever started the tests."""
+        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        yield
+        signal.signal(signal.SIGHUP, before)
+
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
     def test_it_stops_cleanly(self, start: Start, tmp_path: Path, number: signal.Signals) -> None:
         node = start(*ANY_PORT).wait_ready()
