@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from spark_jobs.errors import JobError
 
@@ -69,6 +69,13 @@ def source_topics(given: argparse.Namespace, present: list[str]) -> list[str]:
     return found
 
 
+def matches_source(given: argparse.Namespace, topic: str) -> bool:
+    """Whether a topic, which may not be there yet, is or would be read."""
+    if given.topic_pattern is not None:
+        return re.fullmatch(given.topic_pattern, topic) is not None
+    return topic in source_topics(given, [])
+
+
 def assigned_partitions(text: str) -> set[tuple[str, int]]:
     return {(topic, partition) for topic, partitions in _assigned(text).items() for partition in partitions}
 
@@ -93,48 +100,71 @@ def _assigned(text: str) -> dict[str, list[int]]:
 
 def add_range(parser: argparse.ArgumentParser) -> None:
     what = 'earliest, latest, a time (2024-05-01T12:00:00Z or milliseconds), or offsets {"orders": {"0": 12}}'
-    parser.add_argument("--from", dest="start", default="earliest", metavar="WHERE", help=f"{what} (default: %(default)s)")
     parser.add_argument(
-        "--to", dest="end", default="latest", metavar="WHERE", help="the same; not included (default: %(default)s)"
+        "--from", dest="start", type=position, default="earliest", metavar="WHERE", help=f"{what} (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--to",
+        dest="end",
+        type=position,
+        default="latest",
+        metavar="WHERE",
+        help="the same; not included (default: %(default)s)",
     )
 
 
-def range_options(given: argparse.Namespace) -> dict[str, str]:
-    """Of a batch read: from `--from` up to, and without, `--to`."""
-    options = {}
-    for name, where in (("starting", given.start), ("ending", given.end)):
-        if where in ("earliest", "latest") or where.lstrip().startswith("{"):
-            options[f"{name}Offsets"] = where if where in ("earliest", "latest") else _offsets(where)
-        else:
-            options[f"{name}Timestamp"] = str(milliseconds(where))
-    if "startingTimestamp" in options:
-        # A time after the last record is no error: there is nothing to read.
-        options["startingOffsetsByTimestampStrategy"] = "latest"
-    return options
-
-
-def _offsets(text: str) -> str:
+def stated_offsets(text: str) -> dict[tuple[str, int], int]:
+    """Of JSON as Spark takes it, where -2 is the earliest and -1 the latest."""
     try:
         found = json.loads(text)
         valid = isinstance(found, dict) and all(
-            isinstance(rows, dict) and all(key.isdigit() and type(value) is int for key, value in rows.items())
+            isinstance(rows, dict)
+            and all(_is_partition(key) and type(value) is int and value >= -2 for key, value in rows.items())
             for rows in found.values()
         )
-    except json.JSONDecodeError:
+    except ValueError:
         valid = False
     if not valid:
         raise JobError(f'{text!r} does not state offsets; expected JSON such as {{"orders": {{"0": 12, "1": -2}}}}')
+    return {(topic, int(number)): offset for topic, rows in found.items() for number, offset in rows.items()}
+
+
+def _is_partition(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def starting_offsets(text: str) -> str:
+    """The words, or offsets."""
+    if text in ("earliest", "latest") or is_offsets(text):
+        return position(text)
+    raise argparse.ArgumentTypeError(f'{text!r} is not earliest, latest or offsets such as {{"orders": {{"0": 12}}}}')
+
+
+def position(text: str) -> str:
+    """The words, offsets, or a time: whether they are there is seen when the cluster is asked."""
+    try:
+        if is_offsets(text):
+            stated_offsets(text)
+        elif text not in ("earliest", "latest"):
+            milliseconds(text)
+    except JobError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     return text
 
 
+def is_offsets(text: str) -> bool:
+    return text.lstrip().startswith("{")
+
+
 def milliseconds(text: str) -> int:
-    if text.isdigit():
+    if text.isascii() and text.isdigit():
         return int(text)
     try:
-        when = datetime.fromisoformat(text)
+        # Before Python 3.11 the letter is not understood.
+        when = datetime.fromisoformat(re.sub("[Zz]$", "+00:00", text))
     except ValueError:
         raise JobError(f"{text!r} is neither a time such as 2024-05-01T12:00:00Z, nor milliseconds, nor offsets") from None
-    return round((when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp() * 1000)
+    return round((when if when.tzinfo is not None else when.replace(tzinfo=timezone.utc)).timestamp() * 1000)
 
 
 def add_target(parser: argparse.ArgumentParser, name: str = "--to-topic") -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from spark_jobs.arguments import key_value
-from spark_jobs.errors import FAILED, INTERRUPTED, REFUSED, JobError, explain
+from spark_jobs.errors import FAILED, INTERRUPTED, REFUSED, Begun, JobError, explain
 from spark_jobs.jars import SPARK_VERSION, default_folder
 from spark_jobs.session import open_session
 from spark_jobs.stop import Stop
@@ -24,29 +24,32 @@ JOBS = ("ingest", "archive", "replay", "validate", "dedupe", "windows", "outbox"
 def main(arguments: Sequence[str], spark: Any = None) -> int:
     """The exit code. A session that is given is used, and stays open."""
     given = None
+    begun = Begun()
     try:
         if spark is None:
             _check_pyspark()
         parser = _parser()
         given = parser.parse_args(arguments)
         began = time.monotonic()
-        summary = _run(given, spark)
-        print(summary.line(given.job, time.monotonic() - began), flush=True)
+        summary = _run(given, spark, begun)
+        # Where stdout is for a machine, the line is for the terminal.
+        line = summary.line(given.job, time.monotonic() - began)
+        print(line, file=sys.stderr if getattr(given, "json", False) else sys.stdout, flush=True)
         return 0
     except JobError as error:
-        return _refuse(given, str(error), error.exit_code)
+        return _refuse(given, str(error), error.exit_code, begun)
     except KeyboardInterrupt:
-        return _refuse(given, "interrupted", INTERRUPTED)
+        return _refuse(given, "interrupted", INTERRUPTED, begun)
     except Exception as error:
         # Spark finds wrong paths, columns and types while it plans, before it runs anything.
-        return _refuse(given, explain(error), REFUSED if type(error).__name__ == "AnalysisException" else FAILED)
+        return _refuse(given, explain(error), REFUSED if type(error).__name__ == "AnalysisException" else FAILED, begun)
 
 
-def _run(given: argparse.Namespace, spark: Any) -> Summary:
+def _run(given: argparse.Namespace, spark: Any, begun: Begun) -> Summary:
     from spark_jobs.context import Context
     from spark_jobs.kafka import Kafka
 
-    kafka = Kafka(spark, given.bootstrap_servers, dict(given.kafka_option))
+    kafka = Kafka(spark, given.bootstrap_servers, dict(given.kafka_option), begun)
     kafka.check_reachable()
     job = importlib.import_module(f"spark_jobs.jobs.{given.job}")
     if hasattr(job, "check"):
@@ -58,7 +61,7 @@ def _run(given: argparse.Namespace, spark: Any) -> Summary:
         kafka.spark = session
         stop = Stop()
         with stop.on_signals():
-            summary = job.run(Context(session, kafka, given, _say, stop))
+            summary = job.run(Context(session, kafka, given, _say, stop, begun))
         assert isinstance(summary, Summary)
         return summary
     finally:
@@ -71,7 +74,9 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _refuse(given: argparse.Namespace | None, message: str, exit_code: int) -> int:
+def _refuse(given: argparse.Namespace | None, message: str, exit_code: int, begun: Begun) -> int:
+    if exit_code == REFUSED and begun.is_set:
+        message, exit_code = f"{message}; it had begun, what it wrote before stays", FAILED
     print(f"{given.job if given else 'spark_jobs'}: {message}", file=sys.stderr, flush=True)
     return exit_code
 

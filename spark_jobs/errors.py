@@ -12,6 +12,17 @@ _MAX_CAUSES = 20
 _MAX_CHARS = 500
 
 
+class Begun:
+    """Whether a job has written anything yet: a topic, a row, a checkpoint. What cannot go on from then on has failed, and
+    is not refused any more."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def mark(self) -> None:
+        self.is_set = True
+
+
 class JobError(Exception):
     """Says what was found, what was expected and what to do."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from spark_jobs.errors import JobError, explain
+from spark_jobs.errors import Begun, JobError, explain
 from spark_jobs.summary import TopicPartition
 
 CONNECT_S = 5.0
@@ -25,10 +25,13 @@ HEADERS_TYPE = "array<struct<key: string, value: binary>>"
 class Kafka:
     """`options` are those of Kafka's clients, without Spark's `kafka.` before them."""
 
-    def __init__(self, spark: Any, bootstrap_servers: str, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, spark: Any, bootstrap_servers: str, options: Mapping[str, str] | None = None, begun: Begun | None = None
+    ) -> None:
         self.spark = spark
         self.bootstrap_servers = bootstrap_servers
         self.options = dict(options or {})
+        self._begun = begun or Begun()
 
     def check_reachable(self) -> None:
         """One address that takes connections is enough, as for any client."""
@@ -89,25 +92,38 @@ class Kafka:
                     admin.createTopics([new]).all().get()
                 except Py4JJavaError as error:
                     raise JobError(f"topic {topic} could not be created: {explain(error)}") from None
+                self._begun.mark()
             elif not self._creates_topics(admin):
                 raise JobError(
                     f"topic {topic} does not exist and the broker does not create topics; create it, or pass --create N"
                 )
 
+    def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """Those of the topics that exist."""
+        present = set(self.topics())
+        wanted = [topic for topic in topics if topic in present]
+        with self._admin() as admin:
+            described = admin.describeTopics(wanted).allTopicNames().get()
+            return sorted((topic, int(row.partition())) for topic in wanted for row in described[topic].partitions())
+
+    def offsets(
+        self, partitions: Iterable[TopicPartition], where: str = "latest", isolation: str = "read_uncommitted"
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each (`earliest`), or the next one (`latest`), with `read_committed` before open transactions."""
+        jvm = self.spark._jvm
+        kinds = jvm.org.apache.kafka.clients.admin
+        level = getattr(jvm.org.apache.kafka.common.IsolationLevel, isolation.upper())
+        asked = jvm.java.util.HashMap()
+        for topic, partition in partitions:
+            spec = kinds.OffsetSpec.earliest() if where == "earliest" else kinds.OffsetSpec.latest()
+            asked[jvm.org.apache.kafka.common.TopicPartition(topic, partition)] = spec
+        with self._admin() as admin:
+            found = admin.listOffsets(asked, kinds.ListOffsetsOptions(level)).all().get()
+            return {(at.topic(), at.partition()): found[at].offset() for at in asked}
+
     def end_offsets(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
         """The next offset of every partition of those topics that exist."""
-        jvm = self.spark._jvm
-        present = set(self.topics())
-        with self._admin() as admin:
-            wanted = [topic for topic in topics if topic in present]
-            described = admin.describeTopics(wanted).allTopicNames().get()
-            latest = jvm.org.apache.kafka.clients.admin.OffsetSpec.latest()
-            asked = jvm.java.util.HashMap()
-            for topic in wanted:
-                for partition in described[topic].partitions():
-                    asked[jvm.org.apache.kafka.common.TopicPartition(topic, partition.partition())] = latest
-            found = admin.listOffsets(asked).all().get()
-            return {(at.topic(), at.partition()): found[at].offset() for at in asked}
+        return self.offsets(self.partitions(topics))
 
     def _creates_topics(self, admin: Any) -> bool:
         config = self.spark._jvm.org.apache.kafka.common.config

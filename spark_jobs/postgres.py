@@ -10,11 +10,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 
 from spark_jobs.errors import FAILED, JobError
+
+if TYPE_CHECKING:
+    from typing import Self
 
 DRIVER = "org.postgresql.Driver"
 
@@ -77,6 +80,10 @@ class Database:
             while rows.next():
                 found.append(tuple(rows.getObject(position + 1) for position in range(width)))
             return found
+
+    def lock(self, name: str) -> bool:
+        """Whether it was free. It is held until the connection ends."""
+        return bool(self.query("SELECT pg_try_advisory_lock(hashtextextended(?, 0))", f"spark_jobs {name}")[0][0])
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

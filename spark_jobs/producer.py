@@ -6,12 +6,15 @@ It is Kafka's Java producer, idempotent and waiting for all replicas, driven fro
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 
 from spark_jobs.errors import FAILED, JobError, explain
 from spark_jobs.kafka import Kafka
+
+if TYPE_CHECKING:
+    from typing import Self
 
 MAX_UNANSWERED = 1000
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
-from spark_jobs.arguments import add_source, positive, source_options, source_topics
+from spark_jobs.arguments import add_source, is_offsets, positive, source_options, starting_offsets
 from spark_jobs.context import Context
 from spark_jobs.errors import JobError
 from spark_jobs.files import Folder
-from spark_jobs.kafka import offsets_of
+from spark_jobs.kafka import offsets_json, offsets_of
+from spark_jobs.offsets import first_offsets, source_partitions
 from spark_jobs.summary import Summary, TopicPartition
 
 POLL_S = 0.2
@@ -31,7 +33,11 @@ def add_stream(parser: argparse.ArgumentParser, *, checkpoint: bool = True) -> N
         "--every", type=interval, metavar="'10 seconds'", help="go on for ever, a batch each time; otherwise all there is, once"
     )
     parser.add_argument(
-        "--starting-offsets", default="earliest", metavar="WHERE", help="earliest, latest or JSON, the first time"
+        "--starting-offsets",
+        type=starting_offsets,
+        default="earliest",
+        metavar="WHERE",
+        help='earliest, latest or {"orders": {"0": 12}}, the first time (default: %(default)s)',
     )
     parser.add_argument(
         "--max-rows-per-batch", type=positive, metavar="N", help="split what there is into batches of about N rows"
@@ -44,11 +50,20 @@ def interval(text: str) -> str:
     return text
 
 
-def read_stream(context: Context, *, starting_offsets: str | None = None) -> Any:
-    """The rows of the topics, which are there."""
+def read_stream(context: Context, *, targets: Iterable[str] = ()) -> Any:
+    """The rows of the topics, which are there and are not among the targets."""
     given = context.given
-    context.kafka.require_topics(source_topics(given, context.kafka.topics()))
-    options = source_options(given) | {"startingOffsets": starting_offsets or given.starting_offsets}
+    partitions = source_partitions(context, targets)
+    starting = given.starting_offsets
+    # Later starts go on from the checkpoint, whatever has become of those offsets.
+    if is_offsets(starting) and not Folder(context.spark, f"{given.checkpoint}/offsets").names():
+        starting = offsets_json(first_offsets(context, starting, partitions))
+    return read_stream_from(context, starting)
+
+
+def read_stream_from(context: Context, offsets: str) -> Any:
+    given = context.given
+    options = source_options(given) | {"startingOffsets": offsets}
     if given.max_rows_per_batch is not None:
         options["maxOffsetsPerTrigger"] = str(given.max_rows_per_batch)
     return context.kafka.read_stream(options)
@@ -70,9 +85,11 @@ class Checkpoint:
                 f"{given.checkpoint} is not a checkpoint of these jobs (it has {names[0]}); --checkpoint takes a new folder"
             )
         self._is_new = not names
+        self._begun = context.begun
 
     def claim(self) -> None:
         if self._is_new:
+            self._begun.mark()
             self._folder.write_text(_MARKER, json.dumps(self._mine))
 
     def _compare(self, path: str) -> None:
@@ -97,32 +114,31 @@ def write_to_kafka(context: Context, rows: Any, mode: str = "append") -> Summary
     return run_query(context, rows.writeStream.format("kafka").options(**options).outputMode(mode))
 
 
-def run_query(context: Context, writer: Any, checkpoint: str | None = None, starting_offsets: str | None = None) -> Summary:
+def run_query(context: Context, writer: Any, checkpoint: str | None = None) -> Summary:
     """Start the query, tell of every batch, wait for its end; ^C ends one that goes on for ever."""
-    starting = offsets_of(starting_offsets)
     given = context.given
+    checkpoint = checkpoint or given.checkpoint
+    context.begun.mark()
     if given.every is None:
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=given.every)
-    query = writer.option("checkpointLocation", checkpoint or given.checkpoint).start()
+    query = writer.option("checkpointLocation", checkpoint).start()
     summary = Summary()
     told: set[tuple[str, int]] = set()
     context.stop.is_heeded = True
     while not query.awaitTermination(POLL_S):
-        _collect(context, query, summary, told, starting)
+        _collect(context, query, summary, told, checkpoint)
         if context.stop.is_wanted:
             query.stop()
             if given.every is None:
                 raise KeyboardInterrupt
             break
-    _collect(context, query, summary, told, starting)
+    _collect(context, query, summary, told, checkpoint)
     return summary
 
 
-def _collect(
-    context: Context, query: Any, summary: Summary, told: set[tuple[str, int]], starting: dict[TopicPartition, int]
-) -> None:
+def _collect(context: Context, query: Any, summary: Summary, told: set[tuple[str, int]], checkpoint: str) -> None:
     for progress in query.recentProgress:
         rows, batch = progress["numInputRows"], progress["batchId"]
         # A query that waits reports the same batch again and again, without rows.
@@ -131,12 +147,23 @@ def _collect(
         told.add((progress["runId"], batch))
         summary.rows += rows
         summary.batches += 1
+        for state in progress["stateOperators"]:
+            dropped = int(state["numRowsDroppedByWatermark"])
+            summary.more["dropped_late"] = int(summary.more.get("dropped_late", 0)) + dropped
         for source in progress["sources"]:
-            start, end = starting | _offsets(source["startOffset"]), _offsets(source["endOffset"])
+            start, end = _offsets(source["startOffset"]), _offsets(source["endOffset"])
+            if not start:
+                start = _initial_offsets(context, checkpoint)
             for partition, offset in end.items():
                 first = summary.offsets[partition][0] if partition in summary.offsets else start.get(partition, 0)
                 summary.offsets[partition] = (first, offset)
         context.say(f"{context.given.job}: batch {batch}, {rows} rows, {progress['processedRowsPerSecond']:.0f} rows/s")
+
+
+def _initial_offsets(context: Context, checkpoint: str) -> dict[TopicPartition, int]:
+    """Where Spark's source began, which it wrote down: a byte of zero, its version, and the offsets."""
+    text = Folder(context.spark, f"{checkpoint}/sources/0").read_text("0")
+    return offsets_of(text.partition("\n")[2])
 
 
 def _offsets(stated: Any) -> dict[TopicPartition, int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 TopicPartition = tuple[str, int]
 
 
-@dataclass(slots=True)
+@dataclass
 class Summary:
     """`offsets` are those read, or for a job that only writes those of the target topic before and after it."""
 

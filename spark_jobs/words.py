@@ -10,7 +10,10 @@ import os
 import threading
 from collections import deque
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Self
 
 _STDOUT, _STDERR = 1, 2
 _MAX_LINES = 2000  # kept; older ones are forgotten

@@ -1,7 +1,7 @@
 """What is in a topic: counts, gaps, skewed keys, hot partitions, repetitions, times out of order; and how two topics differ.
 
 A gap is an offset without a record: compaction, deleted records and the markers of transactions leave them. With --against,
-records count as the same if key and value are.
+records count as the same if key and value are; the range holds for both, and offsets may name partitions of both.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_jobs.arguments import add_range, add_source, positive, range_options, source_options, source_topics
+from spark_jobs.arguments import add_range, add_source, positive, source_options
 from spark_jobs.columns import header, json_field
 from spark_jobs.context import Context
 from spark_jobs.errors import JobError
+from spark_jobs.offsets import range_options, source_partitions
 from spark_jobs.png import bar_chart
 from spark_jobs.summary import Summary, TopicPartition
 
@@ -47,11 +48,16 @@ def check(given: argparse.Namespace) -> None:
 
 def run(context: Context) -> Summary:
     given = context.given
-    topics = source_topics(given, context.kafka.topics())
-    context.kafka.require_topics([*topics, *([given.against] if given.against else [])])
-    rows = context.kafka.read(source_options(given) | range_options(given)).persist()
+    partitions = source_partitions(context)
+    other, theirs = None, []
+    if given.against is not None:
+        context.kafka.require_topics([given.against])
+        theirs = context.kafka.partitions([given.against])
+        named = argparse.Namespace(**vars(given) | {"topics": given.against, "topic_pattern": None, "assign": None})
+        other = context.kafka.read(source_options(named) | range_options(context, theirs, partitions))
+    rows = context.kafka.read(source_options(given) | range_options(context, partitions, theirs)).persist()
     try:
-        report = _report(context, rows, context.kafka.end_offsets(topics))
+        report = _report(context, rows, partitions, other)
     finally:
         rows.unpersist()
     if given.json:
@@ -60,23 +66,24 @@ def run(context: Context) -> Summary:
         _print_tables(report)
     if given.plot is not None:
         given.plot.write_bytes(_chart(report))
-    partitions: list[Row] = report["partitions"]
-    offsets = {(row["topic"], row["partition"]): (row["first_offset"], row["last_offset"] + 1) for row in partitions}
+    found: list[Row] = report["partitions"]
+    offsets = {(row["topic"], row["partition"]): (row["first_offset"], row["last_offset"] + 1) for row in found}
     return Summary(rows=report["rows"], batches=1, offsets=offsets)
 
 
-def _report(context: Context, rows: Any, present: Iterable[TopicPartition]) -> Row:
+def _report(context: Context, rows: Any, present: Iterable[TopicPartition], other: Any) -> Row:
     given = context.given
     partitions = _partitions(rows, present)
     total = sum(row["rows"] for row in partitions)
+    context.say(f"audit: {total} rows in {len(partitions)} partitions")
     report: Row = {
         "rows": total,
         "partitions": partitions,
         "keys": _keys(rows, total, given.top),
         "repeated_rows": _repeated(rows, given),
     }
-    if given.against is not None:
-        other = context.kafka.read({"subscribe": given.against, "kafka.isolation.level": given.isolation})
+    if other is not None:
+        context.say(f"audit: compared with {given.against}")
         report["against"] = {"topic": given.against} | _compare(rows, other)
     return report
 
@@ -183,7 +190,7 @@ def _print_table(rows: list[Row], columns: tuple[str, ...]) -> None:
     lines = [columns, *(tuple(str(row[column]) for column in columns) for row in rows)]
     widths = [max(len(line[position]) for line in lines) for position in range(len(columns))]
     for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
     print()
 
 

@@ -1,6 +1,7 @@
 """One record for each message id, to a clean topic: exactly once for writers that repeat themselves.
 
-An id is remembered for as long as --within says, by the records' timestamps. A record without an id passes.
+An id is remembered for as long as --within says, by the records' timestamps. A record without an id passes. One that is older
+than the newest by more than --within is dropped, repeated or not, and counted in the summary (dropped_late).
 """
 
 from __future__ import annotations
@@ -30,8 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(context: Context) -> Summary:
     given = context.given
-    records = read_stream(context)
-    identity = given.id_header or given.id_field or "key"
+    records = read_stream(context, targets=[given.to_topic])
+    if given.id_key:
+        identity = "key"
+    else:
+        identity = f"header {given.id_header}" if given.id_header is not None else f"field {given.id_field}"
     checkpoint = Checkpoint(context, to_topic=given.to_topic, id=identity, within=given.within)
     context.kafka.prepare_target(given.to_topic, given.create)
     checkpoint.claim()

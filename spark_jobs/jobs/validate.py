@@ -6,6 +6,7 @@ A dead letter keeps key, value and headers, and says in more headers why it is o
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def check(given: argparse.Namespace) -> None:
 
 def run(context: Context) -> Summary:
     given = context.given
-    records = read_stream(context)
+    records = read_stream(context, targets=[given.to_topic, given.dead_letter_topic])
     reason = _json_reason(given) if given.json_schema is not None else _avro_reason(context)
     checkpoint = Checkpoint(context, to_topic=given.to_topic, dead_letter_topic=given.dead_letter_topic)
     for topic in (given.to_topic, given.dead_letter_topic):
@@ -91,13 +92,29 @@ def _avro_reason(context: Context) -> Any:
     given = context.given
     text = given.avro_schema.read_text()
     try:
-        name = str(context.spark._jvm.org.apache.avro.Schema.Parser().parse(text).getFullName())
+        schema = context.spark._jvm.org.apache.avro.Schema.Parser().parse(text)
     except Py4JJavaError as error:
         raise JobError(
             f"{given.avro_schema} is no Avro schema: {str(error.java_exception.getMessage()).splitlines()[0]}"
         ) from None
     body = F.col("value") if not given.skip_bytes else F.expr(f"substring(value, {given.skip_bytes + 1})")
     decoded = from_avro(body, text, {"mode": "PERMISSIVE"})
-    # Spark gives a record of nulls for what it cannot decode; so does a record that has nothing but nulls.
-    is_empty = F.to_json(F.struct(decoded.alias("row"))).isin("{}", '{"row":{}}')
-    return F.when(F.col("value").isNull(), F.lit("no value")).when(is_empty, F.lit(f"not Avro of {name}"))
+    # Spark gives a record of nulls for what it cannot decode. A record that has nothing but nulls is told by its bytes.
+    is_bad = F.to_json(F.struct(decoded.alias("row"))).isin("{}", '{"row":{}}')
+    if (nulls := bytes_of_nulls(json.loads(str(schema.toString())))) is not None:
+        is_bad = is_bad & (body != F.lit(nulls))
+    return F.when(F.col("value").isNull(), F.lit("no value")).when(is_bad, F.lit(f"not Avro of {schema.getFullName()}"))
+
+
+def bytes_of_nulls(schema: Any) -> bytes | None:
+    """How Avro writes a record whose fields are all null; None if a field cannot be."""
+    if isinstance(schema, list):
+        # The branch's number, zigzag: a union has few, so a byte is enough.
+        return bytes([schema.index("null") << 1]) if "null" in schema and schema.index("null") < 64 else None
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind == "null":
+        return b""
+    if kind != "record":
+        return None
+    parts = [bytes_of_nulls(field["type"]) for field in schema["fields"]]
+    return b"".join(part for part in parts if part is not None) if None not in parts else None

@@ -48,7 +48,7 @@ def check(given: argparse.Namespace) -> None:
 
 def run(context: Context) -> Summary:
     given = context.given
-    records = read_stream(context)
+    records = read_stream(context, targets=[given.to_topic])
     settings = {
         name: getattr(given, name) for name in ("window", "slide", "watermark", "group_by", "aggregate", "mode", "time_field")
     }

@@ -1,4 +1,5 @@
-"""One Spark session, one broker and one PostgreSQL for all tests of the jobs; what cannot be had skips its tests.
+"""One Spark session, one broker and one PostgreSQL for all tests of the jobs; what cannot be had skips its tests,
+but not in CI.
 
 The broker is pybroker, Apache Kafka (--broker apache), or one that runs already (--bootstrap-servers): then those tests are
 skipped that kill their broker or need it to advertise a proxy.
@@ -6,17 +7,22 @@ skipped that kill their broker or need it to advertise a proxy.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import secrets
-import shutil
-from collections.abc import Iterator, Mapping
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from interop.broker_process import BrokerProcess, ask
 from spark.driver_process import SHORT_LIVED
+from spark.needs import missing
 from spark.postgres_server import PostgresServer
+from support.waiting import wait_until
 
 from pybroker.protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from pybroker.protocol.messages.metadata import MetadataRequest
@@ -29,7 +35,9 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.streaming.fileSink.log.compactInterval": "2",
 }
+STOP_S = 120.0
 # Records have the timestamps that a test gives them, years ago: nothing is too old to keep.
+
 PROPERTIES = {"auto.create.topics.enable": "true", "num.partitions": "2", "log.retention.ms": "-1"}
 
 
@@ -72,6 +80,25 @@ class Jobs:
         code = main([job, "--bootstrap-servers", self.bootstrap, *arguments], self.spark)
         said = self._capsys.readouterr()
         return Run(code, said.out, said.err)
+
+
+@contextmanager
+def stop_when(condition: Callable[[], bool]) -> Iterator[None]:
+    """SIGTERM for a job within that goes on for ever, once the condition holds."""
+    is_over = threading.Event()
+
+    def wait() -> None:
+        wait_until(lambda: is_over.is_set() or condition(), STOP_S, lambda: "what the job was waited for has not come")
+        if not is_over.is_set():
+            signal.raise_signal(signal.SIGTERM)
+
+    stopper = threading.Thread(target=wait)
+    stopper.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        stopper.join()
 
 
 class NewBroker:
@@ -129,13 +156,17 @@ def _check_settings(address: str) -> None:
 
 @pytest.fixture(scope="session")
 def jars() -> Path:
-    pytest.importorskip("pyspark", reason="pyspark is not installed (make spark-jars)")
-    from spark_jobs.jars import default_folder, jars_in
+    if importlib.util.find_spec("pyspark") is None:
+        missing("pyspark is not installed (make spark-jars)")
+    from spark_jobs.errors import JobError
+    from spark_jobs.jars import default_folder, jars_in, java_command
 
-    if shutil.which("java") is None:
-        pytest.skip("java is not installed")
+    try:
+        java_command()
+    except JobError as error:
+        missing(str(error))
     if not jars_in(default_folder()):
-        pytest.skip("Spark's Kafka connector is not here (make spark-jars)")
+        missing("Spark's Kafka connector is not here (make spark-jars)")
     return default_folder()
 
 

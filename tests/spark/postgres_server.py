@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
-import pytest
+from spark.needs import missing
 from support.waiting import wait_until
 
 START_S = 60.0
@@ -28,7 +28,7 @@ def _binaries() -> Path:
     if found:
         return found[-1].parent
     if on_path is None:
-        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+        missing("PostgreSQL is not installed (Debian: apt-get install postgresql)")
     return Path(on_path).parent
 
 
@@ -36,13 +36,11 @@ def _account() -> str | None:
     """Whom to run as; None for the user of the tests."""
     if os.geteuid() != 0:
         return None
-    for name in ("postgres", "nobody"):
-        try:
-            pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return name
-    pytest.skip("PostgreSQL does not run as root, and there is no other user to run it as")
+    present = {user.pw_name for user in pwd.getpwall()}
+    found = [name for name in ("postgres", "nobody") if name in present]
+    if not found:
+        missing("PostgreSQL does not run as root, and there is no other user to run it as")
+    return found[0]
 
 
 class PostgresServer:
