@@ -6,9 +6,11 @@ told before anything starts.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -112,7 +114,10 @@ def _check_connector(spark: Any) -> None:
 def _package_zip() -> str:
     """This package as a file for the workers, which run the schema check in Python, wherever they are started."""
     package = Path(__file__).parent
-    path = Path(tempfile.mkdtemp(prefix="spark-jobs-"), "spark_jobs.zip")
+    folder = tempfile.mkdtemp(prefix="spark-jobs-")
+    # Executors may ask for it as long as the session lives.
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder, "spark_jobs.zip")
     with zipfile.ZipFile(path, "w") as archive:
         for source in sorted(package.rglob("*.py")):
             archive.write(source, Path("spark_jobs", source.relative_to(package)))
