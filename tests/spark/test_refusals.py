@@ -11,7 +11,7 @@ import pytest
 from interop.broker_process import ask
 from spark.conftest import Jobs, NewBroker
 from spark.postgres_server import PostgresServer
-from spark.topics import json_rows, produce
+from spark.topics import json_rows, produce, records
 
 from pybroker.protocol.messages.metadata import MetadataRequest
 
@@ -87,6 +87,105 @@ def test_a_broker_that_says_nothing(jobs: Jobs, monkeypatch: pytest.MonkeyPatch)
     assert said.startswith(f"the cluster at {jobs.bootstrap} did not answer: TimeoutException: ")
 
 
+class TestRanges:
+    """Of partitions and offsets that are not there."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "problem"),
+        [
+            (("--starting-offsets", '{"TOPIC": {"7": 0}}'), "--starting-offsets names TOPIC[7]; it has partitions 0, 1"),
+            (("--starting-offsets", '{"nobody": {"0": 0}}'), "--starting-offsets names nobody[0]; that topic is not read"),
+            (("--starting-offsets", '{"TOPIC": {"0": 99}}'), "--starting-offsets has offset 99 of TOPIC[0], which has 0 to 1"),
+            (("--starting-offsets", "soon"), "argument --starting-offsets: 'soon' is not earliest, latest or offsets"),
+            (("--starting-offsets", '{"TOPIC": {"0": "1"}}'), "does not state offsets; expected JSON such as"),
+        ],
+    )
+    def test_a_start_of_a_stream(self, jobs: Jobs, topic: str, folder: Path, arguments: tuple[str, ...], problem: str) -> None:
+        produce(jobs.bootstrap, topic, [{"value": b"x", "partition": 0}])
+        said = refused(jobs, *reader("dedupe", topic, folder), *(part.replace("TOPIC", topic) for part in arguments))
+        assert problem.replace("TOPIC", topic) in said
+        assert topics_like(jobs, topic) == [topic]
+        assert os.listdir(folder) == ["schema.json"]
+
+    def test_a_start_in_postgresql_leaves_no_table(self, jobs: Jobs, topic: str, postgres: PostgresServer) -> None:
+        produce(jobs.bootstrap, topic, [{"value": b"x", "partition": 0}])
+        postgres.sql("CREATE TABLE unstarted (id int PRIMARY KEY)")
+        job = ("to_postgres", "--topics", topic, "--database", postgres.url, "--table", "unstarted")
+        said = refused(jobs, *job, "--starting-offsets", json.dumps({topic: {"0": 5}}))
+        assert said == f"--starting-offsets has offset 5 of {topic}[0], which has 0 to 1"
+        assert postgres.sql("SELECT relname FROM pg_class WHERE relname ~ 'unstarted' AND relkind = 'r'") == [("unstarted",)]
+
+    def test_what_a_batch_reads(self, jobs: Jobs, topic: str) -> None:
+        produce(jobs.bootstrap, topic, [{"value": b"x", "partition": 0}])
+
+        def replay(*arguments: str) -> str:
+            return refused(jobs, "replay", *arguments, "--to-topic", f"{topic}-out", "--create", "1")
+
+        said = replay("--topics", topic, "--from", json.dumps({topic: {"9": 0}}))
+        assert said == f"--from names {topic}[9]; it has partitions 0, 1"
+        said = replay("--topics", topic, "--to", json.dumps({topic: {"0": 2}}))
+        assert said == f"--to has offset 2 of {topic}[0], which has 0 to 1"
+        said = replay("--assign", json.dumps({topic: [0, 4]}))
+        assert said == f"--assign names {topic}[4]; it has partitions 0, 1"
+        assert "--assign '[0]' does not name partitions" in replay("--assign", "[0]")
+        assert "'tomorrow' is neither a time" in replay("--topics", topic, "--from", "tomorrow")
+        assert "--topic-pattern '(' is no regular expression" in replay("--topic-pattern", "(")
+        assert replay("--topic-pattern", "nobody").startswith("no topic matches --topic-pattern 'nobody'; the cluster has: ")
+        assert replay() == "nothing to replay: pass --topics, --topic-pattern, --assign or --archive"
+        assert topics_like(jobs, topic) == [topic]
+
+    def test_a_topic_that_would_be_read_and_written(self, jobs: Jobs, topic: str, folder: Path) -> None:
+        produce(jobs.bootstrap, topic, [{"value": b"x"}])
+        said = refused(jobs, "replay", "--topics", topic, "--to-topic", topic)
+        assert said == f"topic {topic} would be read and written; name another target"
+        checkpoint = ("--checkpoint", str(folder / "checkpoint"))
+        dedupe = ("dedupe", "--topic-pattern", f"{topic}.*", "--id-key", "--to-topic", f"{topic}-out", *checkpoint)
+        assert refused(jobs, *dedupe) == f"topic {topic}-out would be read and written; name another target"
+        validate = reader("validate", topic, folder)[:-1]
+        assert refused(jobs, *validate, topic) == f"topic {topic} would be read and written; name another target"
+        assert topics_like(jobs, topic) == [topic]
+        assert os.listdir(folder) == ["schema.json"]
+
+
+def test_options_and_paths_that_do_not_fit(jobs: Jobs, topic: str, folder: Path) -> None:
+    produce(jobs.bootstrap, topic, [{"value": b"x"}])
+    assert "--compact rewrites the list" in refused(jobs, *reader("archive", topic, folder), "--compact", "--every", "1 second")
+    plot = folder / "nowhere" / "audit.png"
+    said = refused(jobs, "audit", "--topics", topic, "--plot", str(plot))
+    assert said == f"--plot {plot}: there is no folder {plot.parent}"
+    ingest = ("ingest", str(folder / "missing.jsonl"), "--to-topic", f"{topic}-out", "--create", "1")
+    assert "the files cannot be read: " in refused(jobs, *ingest)
+    assert "argument --header: 'of' is not KEY=VALUE" in refused(jobs, *ingest, "--header", "of")
+    said = refused(jobs, "replay", "--archive", str(folder), "--to-topic", f"{topic}-out", "--create", "1")
+    assert said == f"{folder} is not an archive: it has no _spark_metadata, which `archive` writes"
+    assert topics_like(jobs, topic) == [topic]
+    assert os.listdir(folder) == ["schema.json"]
+
+
+def test_what_goes_wrong_after_a_write_is_no_refusal(
+    jobs: Jobs, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spark_jobs.errors import JobError
+    from spark_jobs.kafka import Kafka
+
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"id": 1}\n')
+    ends = Kafka.end_offsets
+
+    def only_before(self: Kafka, topics: list[str]) -> dict[tuple[str, int], int]:
+        found = ends(self, topics)
+        if any(found.values()):
+            raise JobError("the cluster at x did not answer: gone")
+        return found
+
+    monkeypatch.setattr(Kafka, "end_offsets", only_before)
+    run = jobs("ingest", str(path), "--to-topic", topic, "--create", "1")
+    assert run.code == 1
+    said = "ingest: the cluster at x did not answer: gone; it had begun, what it wrote before stays"
+    assert run.err.splitlines()[1:] == [said]
+    assert len(records(jobs.bootstrap, topic)) == 1
+
+
 class TestCheckpoints:
     @pytest.mark.parametrize("job", [name for name, arguments in READERS.items() if "--checkpoint" in arguments])
     def test_of_another_job(self, jobs: Jobs, job: str, topic: str, folder: Path) -> None:
@@ -134,6 +233,37 @@ class TestSchemas:
         assert "is not a list of columns such as" in refused(jobs, *ingest, "id no type")
         assert topics_like(jobs, topic) == []
 
+    def test_csv_with_values_too_many_or_columns_of_other_names(self, jobs: Jobs, tmp_path: Path, topic: str) -> None:
+        path = tmp_path / "x.csv"
+        ingest = ("ingest", str(path), "--to-topic", topic, "--create", "1")
+        path.write_text("id,name\n1,ann\n2,bob,surplus\n")
+        assert refused(jobs, *ingest) == "a line does not fit the schema: '2,bob,surplus'; nothing was written"
+        path.write_text("name,id\n1,2\n")
+        said = refused(jobs, *ingest, "--schema", "id bigint, name bigint")
+        assert said.startswith("the files cannot be read: ")
+        assert "CSV header does not conform to the schema" in said
+        path.write_text("")
+        assert refused(jobs, *ingest) == f"{path} has no columns; is it of another --format?"
+        assert topics_like(jobs, topic) == []
+
+    def test_parquet_with_a_column_of_another_type_or_with_bytes_that_are_none(
+        self, jobs: Jobs, tmp_path: Path, topic: str
+    ) -> None:
+        folder = tmp_path / "x.parquet"
+        jobs.spark.createDataFrame([(7, "dee")], "id int, user string").coalesce(1).write.parquet(str(folder))
+        ingest = ("ingest", str(folder), "--to-topic", topic, "--create", "1")
+        said = refused(jobs, *ingest, "--schema", "id timestamp, user string")
+        assert said.startswith("the files cannot be read: ")
+        said = refused(jobs, *ingest, "--schema", "id int, nobody string")
+        assert said == "the files have no column nobody of --schema; they have id, user"
+        (file,) = folder.glob("*.parquet")
+        data = bytearray(file.read_bytes())
+        data[4:40] = bytes(36)  # the first page; the footer, which alone says how many rows there are, is whole
+        file.write_bytes(data)
+        (folder / f".{file.name}.crc").unlink()
+        assert refused(jobs, *ingest).endswith("; nothing was written")
+        assert topics_like(jobs, topic) == []
+
     def test_partitions_that_the_topic_does_not_have(self, jobs: Jobs, tmp_path: Path, topic: str) -> None:
         path = tmp_path / "x.jsonl"
         path.write_text('{"slot": 0}\n{"slot": 2}\n')
@@ -150,6 +280,7 @@ class TestSchemas:
             ("--json-schema", None, "cannot be read: [Errno 2] No such file"),
             ("--json-schema", "{", "is no schema to check with: "),
             ("--json-schema", '{"unheardOf": 1}', "is no schema to check with: "),
+            ("--json-schema", '{"minimum": "5"}', "is no schema to check with: schema.minimum is "),
             ("--avro-schema", '{"type": "unheardOf"}', "is no Avro schema: "),
         ],
     )

@@ -1,4 +1,4 @@
-"""Records in and out of a topic without Spark, by kafka-python: the second opinion."""
+"""Records in and out of a topic without Spark, by kafka-python: the second opinion. And what clients do not see: batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from interop.broker_process import ask
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.message import Message
+from pybroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from pybroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from pybroker.protocol.messages.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from pybroker.protocol.records.batch import iter_batches
 
 NOW_MS = 1_731_000_000_000
 
@@ -48,3 +56,28 @@ def records(bootstrap: str, topic: str) -> list[Any]:
 
 def values(bootstrap: str, topic: str) -> list[Any]:
     return [json.loads(record.value) for record in records(bootstrap, topic)]
+
+
+def codecs(bootstrap: str, topic: str, partition: int) -> set[str]:
+    """Of the batches, by their attributes."""
+    row = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=8 << 20)
+    topics = [FetchTopic(topic=topic, partitions=[row])]
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics, forgotten_topics_data=[])
+    found = _ask_leader(bootstrap, topic, partition, request, version=12).responses[0].partitions[0]
+    assert found.error_code == ErrorCode.NONE, found
+    return {batch.codec.name.lower() for batch in iter_batches(found.records or b"")}
+
+
+def delete_before(bootstrap: str, topic: str, partition: int, offset: int) -> None:
+    """The partition's log starts there from then on."""
+    rows = [DeleteRecordsPartition(partition_index=partition, offset=offset)]
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=rows)], timeout_ms=30_000)
+    done = _ask_leader(bootstrap, topic, partition, request).topics[0].partitions[0]
+    assert (done.error_code, done.low_watermark) == (ErrorCode.NONE, offset), done
+
+
+def _ask_leader(bootstrap: str, topic: str, partition: int, request: Message, version: int | None = None) -> Any:
+    found = ask(bootstrap, MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
+    leader = next(row.leader_id for row in found.topics[0].partitions if row.partition_index == partition)
+    address = next(f"{row.host}:{row.port}" for row in found.brokers if row.node_id == leader)
+    return ask(address, request, version)
