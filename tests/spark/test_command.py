@@ -15,6 +15,7 @@ from spark.topics import produce, records
 
 from spark_jobs.errors import explain
 from spark_jobs.jars import ARTIFACTS
+from spark_jobs.jars import main as fetch_main
 from spark_jobs.png import bar_chart
 
 INGEST = ("ingest", "x.json", "--to-topic", "t", "--bootstrap-servers")
@@ -82,6 +83,42 @@ def test_no_jars_and_nowhere_to_fetch_them_from(bootstrap: str, tmp_path: Path) 
         " (unresolved dependency: org.apache.spark#spark-sql-kafka-0-10_2.13;4.0.0: not found);"
         " run `make spark-jars`, or name their folder with --jars\n"
     )
+
+
+class TestFetch:
+    """`python -m spark_jobs.jars`, which needs no network where the settings name a folder."""
+
+    def test_through_settings(self, jars: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        ivy_settings(tmp_path / "ivysettings.xml", jars)
+        target = tmp_path / "new" / "jars"
+        assert fetch_main(["--to", str(target), "--settings", str(tmp_path / "ivysettings.xml")]) == 0
+        assert capsys.readouterr().out == f"{len(ARTIFACTS)} jars in {target}\n"
+        assert sorted(path.name for path in target.iterdir()) == sorted(artifact.file_name for artifact in ARTIFACTS)
+        assert [path.name for path in target.parent.iterdir()] == ["jars"]
+        # What is there is not fetched again: these settings would not do.
+        assert fetch_main(["--to", str(target), "--settings", "/nowhere"]) == 0
+
+    def test_from_a_place_that_has_them_not(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        ivy_settings(tmp_path / "ivysettings.xml", tmp_path / "empty")
+        target = tmp_path / "new" / "jars"
+        assert fetch_main(["--to", str(target), "--settings", str(tmp_path / "ivysettings.xml")]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("spark_jobs.jars: Ivy could not fetch the connector's jars (")
+        assert "not found" in said
+        assert said.count("\n") == 1
+        assert list(target.parent.iterdir()) == []
+
+    def test_in_no_time(self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("spark_jobs.jars.FETCH_S", 0.01)
+        assert fetch_main(["--to", str(tmp_path / "jars")]) == 2
+        assert capsys.readouterr().err == "spark_jobs.jars: Ivy did not fetch the connector's jars within 0.01 s\n"
+
+    def test_without_java(self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert fetch_main(["--to", str(tmp_path / "jars")]) == 2
+        said = "spark_jobs.jars: Java is neither on the PATH nor named by JAVA_HOME; Spark 4.0.0 needs 17 or newer\n"
+        assert capsys.readouterr().err == said
 
 
 def test_no_jars_but_a_place_that_spark_fetches_them_from(bootstrap: str, jars: Path, tmp_path: Path, topic: str) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
-import time
 from pathlib import Path
 
 import pytest
-from spark.conftest import Jobs
-from spark.topics import NOW_MS, json_rows, produce, records, values
+from spark.conftest import Jobs, stop_when
+from spark.topics import NOW_MS, delete_before, json_rows, produce, records, values
 
 NUMBERS = [{"id": number} for number in range(60)]
 
@@ -53,21 +50,28 @@ class TestArchive:
         produce(jobs.bootstrap, topic, [row | {"partition": 0} for row in json_rows(NUMBERS)])
         paths = ("--checkpoint", str(tmp_path / "c"), "--to-path", str(tmp_path / "a"))
 
-        def stop_when_all_is_there() -> None:
-            deadline = time.monotonic() + 120
-            while len(list((tmp_path / "a" / "_spark_metadata").glob("[0-9]*"))) < 3 and time.monotonic() < deadline:
-                time.sleep(0.1)
-            if not is_over.is_set():
-                signal.raise_signal(signal.SIGTERM)
+        def all_is_there() -> bool:
+            return len(list((tmp_path / "a" / "_spark_metadata").glob("[0-9]*"))) >= 3
 
-        is_over = threading.Event()
-        stopper = threading.Thread(target=stop_when_all_is_there)
-        stopper.start()
-        run = jobs("archive", "--topics", topic, *paths, "--every", "1 seconds", "--max-rows-per-batch", "20")
-        is_over.set()
-        stopper.join()
+        with stop_when(all_is_there):
+            run = jobs("archive", "--topics", topic, *paths, "--every", "1 seconds", "--max-rows-per-batch", "20")
         assert run.summary().startswith(f"archive: rows=60 batches=3 {topic}[0]=0..60 ")
         assert "archive: batch 0, 20 rows, " in run.err
+
+    def test_the_first_run_says_where_it_really_began(self, jobs: Jobs, tmp_path: Path, topic: str) -> None:
+        produce(jobs.bootstrap, topic, [row | {"partition": id % 2} for id, row in enumerate(json_rows(NUMBERS[:20]))])
+        delete_before(jobs.bootstrap, topic, 0, 3)
+
+        def archive(name: str, *arguments: str) -> str:
+            paths = ("--checkpoint", str(tmp_path / f"{name}-c"), "--to-path", str(tmp_path / name))
+            return jobs("archive", "--topics", topic, *paths, *arguments).summary()
+
+        assert f"rows=17 batches=1 {topic}[0]=3..10 {topic}[1]=0..10 " in archive("all")
+        # A partition that is not named is read from its beginning.
+        some = ("--starting-offsets", json.dumps({topic: {"1": 8}}))
+        assert f"rows=9 batches=1 {topic}[0]=3..10 {topic}[1]=8..10 " in archive("some", *some)
+        delete_before(jobs.bootstrap, topic, 1, 9)
+        assert "rows=0 " in archive("some", *some)  # it goes on from its checkpoint, though the offset is gone
 
     def test_an_archive_and_its_checkpoint_belong_together(self, jobs: Jobs, tmp_path: Path, topic: str) -> None:
         produce(jobs.bootstrap, topic, json_rows(NUMBERS[:1]))
@@ -86,7 +90,7 @@ class TestValidate:
     def test_json(self, jobs: Jobs, tmp_path: Path, topic: str) -> None:
         schema = tmp_path / "schema.json"
         schema.write_text('{"type": "object", "required": ["id"], "properties": {"id": {"type": "integer", "maximum": 9}}}')
-        rows = [b'{"id": 1}', b'{"id": 10}', b"{", b'{"name": "x"}', None]
+        rows = [b'{"id": 1}', b'{"id": 10}', b"{", b'{"name": "x"}', None, b'{"id": %s}' % (b"9" * 5000), b"[" * 5000]
         produce(jobs.bootstrap, topic, [{"key": b"k", "value": row, "partition": 0, "headers": [("h", b"1")]} for row in rows])
         targets = ("--to-topic", f"{topic}-good", "--dead-letter-topic", f"{topic}-bad", "--create", "1")
         jobs(
@@ -102,9 +106,11 @@ class TestValidate:
             "not JSON",
             "value has no id",
             "no value",
+            "not JSON: a number has 5000 digits, more than 1000",
+            "not JSON: maximum recursion depth exceeded while decoding a JSON array from a unicode string",
         ]
         assert [(headers["origin.topic"], headers["origin.offset"]) for headers in told] == [
-            (topic.encode(), b"%d" % offset) for offset in range(1, 5)
+            (topic.encode(), b"%d" % offset) for offset in range(1, 7)
         ]
         assert all(headers["h"] == b"1" for headers in told)
 
@@ -124,6 +130,24 @@ class TestValidate:
         bad = records(jobs.bootstrap, f"{topic}-bad")
         assert [row.value[5:] for row in bad] == rows[1:]
         assert {dict(row.headers)["error.reason"] for row in bad} == {b"not Avro of Order"}
+
+    def test_an_avro_record_of_nothing_but_nulls_is_none_that_cannot_be_read(
+        self, jobs: Jobs, tmp_path: Path, topic: str
+    ) -> None:
+        from spark_jobs.jobs.validate import bytes_of_nulls
+
+        fields = [{"name": "a", "type": ["null", "long"]}, {"name": "b", "type": ["string", "null"]}]
+        schema = {"type": "record", "name": "Maybe", "fields": fields}
+        assert bytes_of_nulls(schema) == b"\x00\x02"
+        assert bytes_of_nulls({**schema, "fields": [*fields, {"name": "c", "type": "long"}]}) is None
+        (tmp_path / "schema.avsc").write_text(json.dumps(schema))
+        rows = [b"\x00\x02", b"\x02\x2a\x02", b"\x00\x40", b"\x08"]
+        produce(jobs.bootstrap, topic, [{"value": row, "partition": 0} for row in rows])
+        targets = ("--to-topic", f"{topic}-good", "--dead-letter-topic", f"{topic}-bad", "--create", "1")
+        paths = ("--avro-schema", str(tmp_path / "schema.avsc"), "--checkpoint", str(tmp_path / "c"))
+        jobs("validate", "--topics", topic, *paths, *targets).summary()
+        assert [row.value for row in records(jobs.bootstrap, f"{topic}-good")] == rows[:2]
+        assert [row.value for row in records(jobs.bootstrap, f"{topic}-bad")] == rows[2:]
 
 
 class TestDedupe:
@@ -151,6 +175,25 @@ class TestDedupe:
         assert "rows=5 " in jobs(*dedupe).summary()
         assert sorted(int(row.value) for row in records(jobs.bootstrap, f"{topic}-clean")) == [0, 0, 1, 2, 3, 4]
 
+    def test_ids_in_a_field_and_records_that_are_too_late(self, jobs: Jobs, tmp_path: Path, topic: str) -> None:
+        target = ("--to-topic", f"{topic}-clean", "--checkpoint", str(tmp_path / "c"))
+        dedupe = ("dedupe", "--topics", topic, "--within", "10 seconds", *target)
+
+        def send(*rows: tuple[int, int]) -> None:
+            for number, second in rows:
+                value = json.dumps({"order": {"id": number}}).encode()
+                produce(jobs.bootstrap, topic, [{"value": value, "timestamp_ms": NOW_MS + second * 1000, "partition": 0}])
+
+        send((1, 0), (1, 5), (2, 60))
+        assert "rows=3 batches=1 dropped_late=0 " in jobs(*dedupe, "--id-field", "order.id").summary()
+        send((3, 20), (1, 61))  # before 60 s less 10: dropped, though it is no repetition; 1 is forgotten by then
+        assert "rows=2 batches=1 dropped_late=1 " in jobs(*dedupe, "--id-field", "order.id").summary()
+        assert [row["order"]["id"] for row in values(jobs.bootstrap, f"{topic}-clean")].count(1) == 2
+        assert {row["order"]["id"] for row in values(jobs.bootstrap, f"{topic}-clean")} == {1, 2}
+        run = jobs(*dedupe, "--id-header", "order.id")  # the ids in its state are others
+        assert run.code == 2
+        assert "of a run with id field order.id, this one has id header order.id" in run.err
+
 
 class TestWindows:
     def test_a_window_is_written_once_when_the_watermark_has_passed_it(self, jobs: Jobs, tmp_path: Path, topic: str) -> None:
@@ -176,6 +219,15 @@ class TestWindows:
         jobs(*windows).summary()
         assert written()[:2] == first
         assert [(row["user"], row["count"], row["sum_amount"]) for row in written()[2:]] == [("ann", 5, 75.0), ("bob", 5, 70.0)]
+
+    def test_windows_that_overlap_by_a_time_in_the_value(self, jobs: Jobs, tmp_path: Path, topic: str) -> None:
+        rows = [{"id": second, "at": f"2024-11-07T17:20:{second:02}Z"} for second in (1, 6, 40)]
+        produce(jobs.bootstrap, topic, json_rows(rows))
+        windows = ("windows", "--topics", topic, "--window", "10 seconds", "--slide", "5 seconds", "--watermark", "1 second")
+        target = ("--time-field", "at", "--to-topic", f"{topic}-n", "--create", "1", "--checkpoint", str(tmp_path / "c"))
+        jobs(*windows, *target).summary()
+        found = {row["window_start"][14:19]: row["count"] for row in values(jobs.bootstrap, f"{topic}-n")}
+        assert found == {"19:55": 1, "20:00": 2, "20:05": 1}
 
     def test_update_writes_a_window_with_every_batch(self, jobs: Jobs, tmp_path: Path, topic: str) -> None:
         windows = (
