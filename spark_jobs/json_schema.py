@@ -32,6 +32,7 @@ _NAMED = {"properties", "patternProperties", "$defs", "definitions"}
 _MAX_DEPTH = 100
 _MAX_DIGITS = 1000  # of a number, before and after the point: beyond them sums take their time
 _MAX_REASON = 300
+_TOO_DEEP = f"value is nested more than {_MAX_DEPTH} deep"
 
 
 class SchemaError(ValueError):
@@ -53,10 +54,12 @@ def compile_schema(text: str) -> Callable[[bytes | str | None], str | None]:
             return "no value"
         try:
             value = _parse(document)
-        except (ValueError, RecursionError) as error:
+        except RecursionError:
+            return _TOO_DEEP
+        except ValueError as error:
             return _sendable(f"not JSON: {error}")
         if _is_too_deep(value):
-            return f"value is nested more than {_MAX_DEPTH} deep"
+            return _TOO_DEEP
         try:
             found = next(_problems(schema, schema, value, "value", 0), None)
         except (ArithmeticError, RecursionError, ValueError) as error:

@@ -11,7 +11,7 @@ import pytest
 
 from spark_jobs.errors import JobError
 
-ROWS = 8
+ROWS = 4
 
 
 class DiedError(Exception):
@@ -19,7 +19,7 @@ class DiedError(Exception):
 
 
 class Archive:
-    """As the sink leaves it: two folders, four files each, and a whole list. The list has its path, so it stays where it is."""
+    """As the sink leaves it: two folders, two files each, and a whole list. The list has its path, so it stays where it is."""
 
     def __init__(self, spark: Any, folder: Path) -> None:
         self._spark = spark

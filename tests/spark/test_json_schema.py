@@ -87,7 +87,7 @@ def test_documents_that_would_break_the_check_get_a_reason(schema: Any, document
 
 
 def test_brackets_without_end_get_a_reason() -> None:
-    assert str(compile_schema("true")(b"[" * 100_000)).startswith("not JSON: ")
+    assert compile_schema("true")(b"[" * 100_000) == "value is nested more than 100 deep"
 
 
 @pytest.mark.parametrize(
