@@ -178,12 +178,21 @@ class Partition:
 
     # The leader and its followers.
 
-    def follower_fetched(self, replica_id: int, replica_epoch: int, fetch_offset: int, log_start_offset: int) -> list[Effect]:
-        """A follower asks for what comes at `fetch_offset`, which lies in this log and is where the two agree."""
+    def follower_fetched(
+        self, leader_epoch: int, replica_id: int, replica_epoch: int, fetch_offset: int, log_start_offset: int
+    ) -> list[Effect]:
+        """A follower asks for what comes at `fetch_offset`, which lies in this log and is where the two agreed in
+        `leader_epoch`."""
         # An append that is under way must not be committed without one that comes to be waited for just now.
         with self.lock, self.log.lock if self.is_alone else _NO_LOCK:
             leadership = self.leadership
-            if leadership is None or replica_id not in leadership.followers:
+            # What was found out before the lock was ours may be over: of what the follower had in another epoch, or in
+            # another life, it may have given up a part.
+            if (
+                leadership is None
+                or leadership.leader_epoch != leader_epoch
+                or leadership.refusal_of(replica_id, replica_epoch, names_leader_epoch=True)
+            ):
                 return []
             now_ms = self._company.monotonic_ms()
             effects = leadership.follower_fetched(

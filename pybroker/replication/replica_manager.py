@@ -297,9 +297,17 @@ class ReplicaManager:
     # Followers of what is led here.
 
     def follower_fetched(
-        self, partition: Partition, replica_id: int, replica_epoch: int, fetch_offset: int, log_start_offset: int
+        self,
+        partition: Partition,
+        leader_epoch: int,
+        replica_id: int,
+        replica_epoch: int,
+        fetch_offset: int,
+        log_start_offset: int,
     ) -> None:
-        self._run(partition, partition.follower_fetched(replica_id, replica_epoch, fetch_offset, log_start_offset))
+        """`leader_epoch`: in which it was found that the follower may fetch, and that `fetch_offset` is where the two agree."""
+        effects = partition.follower_fetched(leader_epoch, replica_id, replica_epoch, fetch_offset, log_start_offset)
+        self._run(partition, effects)
         if self.deletes.has_watchers(partition.topic_partition):
             self.deletes.check(partition.topic_partition)
 

@@ -161,12 +161,12 @@ class FetchHandlers:
         must_give_one: bool,
         is_new: bool,
     ) -> PartitionData:
-        replicas, replica_id = self._replicas, limits.replica_id
+        replicas, replica_id, replica_epoch = self._replicas, limits.replica_id, limits.replica_epoch
+        # Before anything is checked: what is found below counts in this epoch only.
+        leader_epoch = partition.leader_epoch
         leadership = partition.leadership
         if leadership is not None and not partition.refusal(asked.current_leader_epoch):
-            refusal = leadership.refusal_of(
-                replica_id, limits.replica_epoch, names_leader_epoch=asked.current_leader_epoch >= 0
-            )
+            refusal = leadership.refusal_of(replica_id, replica_epoch, names_leader_epoch=asked.current_leader_epoch >= 0)
             if refusal:
                 return partition.error_data(refusal)
         is_held_back = replicas.holds_back(partition, replica_id)
@@ -174,7 +174,9 @@ class FetchHandlers:
             partition, asked, limits, 0 if is_held_back else remaining, must_give_one=must_give_one and not is_held_back
         )
         if is_new and not data.error_code and data.diverging_epoch is None:
-            replicas.follower_fetched(partition, replica_id, limits.replica_epoch, asked.fetch_offset, asked.log_start_offset)
+            replicas.follower_fetched(
+                partition, leader_epoch, replica_id, replica_epoch, asked.fetch_offset, asked.log_start_offset
+            )
             data.high_watermark = partition.log.high_watermark
         return data
 

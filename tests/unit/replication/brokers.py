@@ -179,17 +179,7 @@ class Brokers:
         self.records: list[Message] = []
         self._is_made = False
         for broker_id in ids:
-            self.records += [
-                RegisterBrokerRecord(
-                    broker_id=broker_id,
-                    incarnation_id=ZERO_UUID,
-                    broker_epoch=10 * broker_id,
-                    end_points=[],
-                    features=[],
-                    rack=f"rack-{broker_id}",
-                ),
-                UnfenceBrokerRecord(id=broker_id, epoch=10 * broker_id),
-            ]
+            self.records += _registration(broker_id, 10 * broker_id)
         self._all = {broker_id: Broker(self, broker_id) for broker_id in ids}
 
     def __getitem__(self, broker_id: int) -> Broker:
@@ -221,6 +211,11 @@ class Brokers:
         self._is_made = True
         for broker_id in self._all if heard_by is None else heard_by:
             self._all[broker_id].hear(self.records)
+
+    def register(self, broker_id: int, epoch: int) -> None:
+        """The broker comes anew, and all hear of it."""
+        self.records += _registration(broker_id, epoch)
+        self.hear(*self._all)
 
     def hear(self, *broker_ids: int) -> None:
         for broker_id in broker_ids:
@@ -304,6 +299,20 @@ class Brokers:
         for broker in self._all.values():
             broker.fetchers.stop()
             broker.logs.shutdown()
+
+
+def _registration(broker_id: int, epoch: int) -> list[Message]:
+    return [
+        RegisterBrokerRecord(
+            broker_id=broker_id,
+            incarnation_id=ZERO_UUID,
+            broker_epoch=epoch,
+            end_points=[],
+            features=[],
+            rack=f"rack-{broker_id}",
+        ),
+        UnfenceBrokerRecord(id=broker_id, epoch=epoch),
+    ]
 
 
 def committed(brokers: Brokers, broker: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from unit.replication.brokers import MAX_LAG_MS, NAME, Brokers, committed
@@ -10,6 +11,7 @@ from unit.replication.brokers import MAX_LAG_MS, NAME, Brokers, committed
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.messages.produce import PartitionProduceResponse
 from pybroker.replication.delayed_produce import Uncommitted
+from pybroker.replication.partition import Partition
 
 
 def test_the_next_fetch_is_the_acknowledgement(tmp_path: Path) -> None:
@@ -162,6 +164,45 @@ def test_a_leader_that_missed_another_one_in_between_does_not_count_on_what_it_k
         assert committed(brokers, 1) == 0
         brokers.fetch(2, times=3)
         assert brokers[2].values == ["a"]
+        assert committed(brokers, 1) == 1
+
+
+def test_a_fetch_that_was_looked_at_in_the_epoch_before_says_nothing_in_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that answers it has read the log when another one applies two changes of leadership at once."""
+    with Brokers(tmp_path, 1, 2, 3) as brokers:
+        brokers.lead(1, isr=(1, 2, 3))
+        brokers.produce(1, b"a")
+        brokers.fetch(2)  # it has the record; its next request, of epoch 0, says so
+        source, request, _ = brokers[2].asked.pop(0)
+        read = Partition.read
+
+        def read_and_hear(partition: Partition, *arguments: Any, **options: Any) -> Any:
+            found = read(partition, *arguments, **options)
+            monkeypatch.undo()
+            brokers.lead(3, isr=(1, 2, 3), heard_by=(2, 3))  # epoch 1: broker 2 gives the record up
+            brokers.lead(1, isr=(1, 2))  # epoch 2; broker 1 hears of both at once
+            return found
+
+        monkeypatch.setattr(Partition, "read", read_and_hear)
+        brokers.answer(source, request)
+        assert committed(brokers, 1) == 0
+        brokers.fetch(2, times=3)
+        assert brokers[2].values == ["a"]
+        assert committed(brokers, 1) == 1
+
+
+def test_a_fetch_of_a_former_life_of_the_follower_says_nothing_of_this_one(tmp_path: Path) -> None:
+    with Brokers(tmp_path, 1, 2) as brokers:
+        brokers.lead(1, isr=(1, 2))
+        brokers.produce(1, b"a")
+        leader = brokers[1]
+        epoch = leader.partition.leader_epoch
+        brokers.register(2, epoch=21)
+        leader.replicas.follower_fetched(leader.partition, epoch, 2, 20, 1, 0)
+        assert committed(brokers, 1) == 0
+        leader.replicas.follower_fetched(leader.partition, epoch, 2, 21, 1, 0)
         assert committed(brokers, 1) == 1
 
 

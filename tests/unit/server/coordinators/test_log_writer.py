@@ -96,14 +96,14 @@ def test_of_what_a_follower_has_to_have_it_is_told_when_the_high_watermark_moves
     written.told.clear()
     written.writer.append(0, 0, batch(2))
     assert (written.writer.high_watermark(0), written.told) == (0, [])
-    replicas.manager.follower_fetched(replicas.partition(TOPIC), 2, -1, 2, 0)
+    replicas.manager.follower_fetched(replicas.partition(TOPIC), 0, 2, -1, 2, 0)
     assert written.writer.high_watermark(0) == 2
     assert written.told
     assert set(written.told) == {0}
     written.writer.unwatch(0)
     written.told.clear()
     written.writer.append(0, 0, batch())
-    replicas.manager.follower_fetched(replicas.partition(TOPIC), 2, -1, 3, 0)
+    replicas.manager.follower_fetched(replicas.partition(TOPIC), 0, 2, -1, 3, 0)
     assert written.told == []
 
 

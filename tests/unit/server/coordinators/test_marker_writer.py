@@ -164,10 +164,10 @@ def followed(replicas: Replicas) -> Replicas:
 def test_a_marker_counts_when_the_replicas_in_sync_have_it(followed: Replicas, writer: MarkerWriter) -> None:
     waiting = written(writer, marker(0, topic="f"))
     assert waiting == []
-    manager = followed.manager
-    manager.follower_fetched(followed.partition("f"), 2, -1, 0, 0)
+    manager, partition = followed.manager, followed.partition("f")
+    manager.follower_fetched(partition, partition.leader_epoch, 2, -1, 0, 0)
     assert waiting == []
-    manager.follower_fetched(followed.partition("f"), 2, -1, 1, 0)
+    manager.follower_fetched(partition, partition.leader_epoch, 2, -1, 1, 0)
     assert [list(codes(one).values()) for one in waiting] == [[ErrorCode.NONE]]
 
 
