@@ -47,5 +47,5 @@ KEYS = (
     Key("pybroker.broker.death.grace.ms",                INT,     300,        at_least(0), READ_ONLY,
         "A broker whose connections all broke is fenced after this long, before its session ends; 0 = off."),
     Key("pybroker.metadata.departed.broker.linger.ms",   INT,     9_000,      at_least(0), READ_ONLY,
-        "Metadata names a broker this long after it was fenced: clients that wait for it look elsewhere meanwhile; 0 = off."),
+        "Metadata names a coordinator this long after it was fenced: clients that wait for it look elsewhere; 0 = off."),
 )

@@ -4,12 +4,29 @@ from dataclasses import replace
 
 from unit.server.clusters import Clock
 
-from pybroker.base.ids import ZERO_UUID
+from pybroker.base.ids import ZERO_UUID, Uuid
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.image import EMPTY_IMAGE, BrokerState
+from pybroker.metadata.internal_topics import OFFSETS_TOPIC
+from pybroker.protocol.internal.metadata_log import PartitionRecord, TopicRecord
 from pybroker.server.departed_brokers import DepartedBrokers
 
 LINGER_MS = 9_000
+TOPIC_ID = Uuid(b"internal-topic--")
+
+
+def led_by(broker_id: int) -> PartitionRecord:
+    return PartitionRecord(
+        partition_id=broker_id,
+        topic_id=TOPIC_ID,
+        replicas=[broker_id],
+        isr=[broker_id],
+        removing_replicas=[],
+        adding_replicas=[],
+        leader=broker_id,
+        leader_epoch=0,
+        partition_epoch=0,
+    )
 
 
 class Told:
@@ -17,10 +34,15 @@ class Told:
         self.clock = Clock()
         self.departed = DepartedBrokers(linger_ms, self.clock.now_ms)
 
-    def fenced(self, **brokers: bool) -> None:
-        """The image has these brokers, fenced or not."""
+    def fenced(self, topic: str = OFFSETS_TOPIC, **brokers: bool) -> None:
+        """The image has these brokers, fenced or not; all that live lead a partition of `topic`."""
         states = {int(name[1:]): BrokerState(int(name[1:]), 1, ZERO_UUID, fenced=fenced) for name, fenced in brokers.items()}
-        self.departed.publish(MetadataDelta(EMPTY_IMAGE), replace(EMPTY_IMAGE, brokers=states))
+        delta = MetadataDelta(replace(EMPTY_IMAGE, brokers=states))
+        delta.replay(TopicRecord(name=topic, topic_id=TOPIC_ID))
+        for broker in states.values():
+            if not broker.fenced:
+                delta.replay(led_by(broker.id))
+        self.departed.publish(delta, delta.image(0, 1))
 
 
 def test_a_broker_that_is_fenced_is_listed_for_a_while() -> None:
@@ -57,6 +79,13 @@ def test_one_that_is_back_or_unregistered_is_no_longer_listed() -> None:
 def test_one_that_was_fenced_when_this_node_came_is_not_listed() -> None:
     told = Told()
     told.fenced(b1=False, b2=True)
+    assert told.departed.listed() == ()
+
+
+def test_one_that_coordinated_nothing_is_forgotten_at_once() -> None:
+    told = Told()
+    told.fenced(topic="orders", b1=False, b2=False)
+    told.fenced(topic="orders", b1=False, b2=True)
     assert told.departed.listed() == ()
 
 
