@@ -15,6 +15,7 @@ import logging
 import os
 import random
 import socket
+import struct
 from asyncio import TimerHandle
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -37,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 JITTER: Final = 0.2
 STOPS: Final = "this node stops"
+ABORT: Final = struct.pack("ii", 1, 0)  # SO_LINGER, for no time
 
 Done = Callable[[Message | RequestError], None]
 
@@ -378,8 +380,11 @@ class Lane:
             self._owner.broke(self.address)
 
     def _give_up(self, reason: str, but: Ask | None = None) -> None:
-        """Close a connection that may be whole but is of no use any more."""
+        """Close a connection that may be whole but is of no use any more, and have the kernel forget what it has not
+        delivered: a request must not arrive behind the one that is sent in its place, over another connection."""
         logger.warning("closing the connection to %s: %s", self.address, reason)
+        if self._socket is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORT)
         self._pause()
         self._close(reason, but)
 

@@ -434,6 +434,20 @@ class TestBadServers:
         }
         assert not lost
 
+    def test_what_was_given_up_is_not_delivered_any_more(self) -> None:
+        """A copy that the kernel goes on sending could arrive behind the request that took its place."""
+
+        def serve(peer: Peer) -> None:
+            peer.greet()
+            peer.receive()
+            with pytest.raises(ConnectionResetError):
+                peer.socket.recv(1)
+
+        outcomes = Outcomes()
+        with peer_node(serve) as node, started() as client:
+            client.send(node.address, heartbeat(), SHORT_MS, outcomes.of("late"))
+            assert outcomes.failures(1) == [Failure.TIMED_OUT]
+
     def test_it_answers_after_the_time_is_up(self) -> None:
         timed_out = threading.Event()
         connections: list[Peer] = []
