@@ -80,7 +80,8 @@ def test_a_new_broker_takes_its_share_while_a_producer_writes(nodes: Cluster) ->
     wait_until(lambda: not any(path.exists() for path in gone), WAIT_S, lambda: f"one of {gone} is still there")
 
 
-def test_a_throttled_replica_comes_no_faster_than_its_throttle_and_then_at_once_without(nodes: Cluster) -> None:
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_a_throttled_replica_comes_no_faster_than_its_throttle_and_then_at_once_without(nodes: Cluster, side: str) -> None:
     size_bytes, rate = 60 * len(RECORD), 1_000_000
     with nodes[1].client() as client:
         client.create_topic("t")
@@ -90,10 +91,10 @@ def test_a_throttled_replica_comes_no_faster_than_its_throttle_and_then_at_once_
         for _ in range(size_bytes // len(RECORD)):
             client.produce("t", [RECORD])
     nodes[3].start().wait_ready()
-    with nodes[leader].client() as client:
-        client.configure(ResourceType.TOPIC, "t", {"follower.replication.throttled.replicas": "0:3"})
-    with nodes[3].client() as client:
-        client.configure(ResourceType.BROKER, "3", {"follower.replication.throttled.rate": str(rate)})
+    throttled = leader if side == "leader" else 3
+    with nodes[throttled].client() as client:
+        client.configure(ResourceType.TOPIC, "t", {f"{side}.replication.throttled.replicas": f"0:{throttled}"})
+        client.configure(ResourceType.BROKER, str(throttled), {f"{side}.replication.throttled.rate": str(rate)})
     began = time.monotonic()
     reassign(nodes, "t", {0: [3]})
     log = nodes[3].directory / "data" / "t-0"
@@ -106,8 +107,8 @@ def test_a_throttled_replica_comes_no_faster_than_its_throttle_and_then_at_once_
     took_s = time.monotonic() - began
     # The first fetch comes at once, and one may be under way when the throttle bites.
     assert took_s > (most - 2 * FETCH_BYTES) / rate, took_s
-    with nodes[3].client() as client:
-        client.configure(ResourceType.BROKER, "3", {"follower.replication.throttled.rate": str(10**12)})
+    with nodes[throttled].client() as client:
+        client.configure(ResourceType.BROKER, str(throttled), {f"{side}.replication.throttled.rate": str(10**12)})
     wait_replicas(nodes, "t", {0: {3}})
     assert copied_bytes() >= size_bytes
     assert "not a known key" not in nodes[3].said

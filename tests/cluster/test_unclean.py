@@ -1,5 +1,6 @@
 """The last replica in sync dies, and one that is behind comes back: the partition waits for the other, or, where allowed, is
-led without what the one had alone. A consumer that had read more than is left is told so (KIP-320)."""
+led without what the one had alone. A consumer that had read more than is left is told so, even if there is more again by the
+time it asks (KIP-320)."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from cluster.processes import BROKER, CONTROLLER, Cluster, cluster
 from support.waiting import wait_until
 
 from pybroker.metadata.image import ResourceType
+from pybroker.protocol.errors import ErrorCode
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
@@ -31,12 +33,13 @@ def produce(nodes: Cluster, values: list[bytes]) -> None:
 
 
 class Consumer:
-    """Of partition 0, from its beginning; offsets that are gone are an error, not a reason to go elsewhere."""
+    """Of partition 0, from its beginning, or from where another came to; offsets that are gone are an error, not a reason to
+    go elsewhere."""
 
-    def __init__(self, nodes: Cluster) -> None:
+    def __init__(self, nodes: Cluster, offset: int = 0, leader_epoch: int = -1) -> None:
         settings = {"group.id": "unused", "auto.offset.reset": "error", "enable.auto.commit": False}
         self._consumer = confluent_kafka.Consumer(bootstrap(nodes) | settings)
-        self._consumer.assign([confluent_kafka.TopicPartition("t", 0, 0)])
+        self._consumer.assign([confluent_kafka.TopicPartition("t", 0, offset, leader_epoch=leader_epoch)])
         self.values: list[bytes] = []
         self.errors: list[confluent_kafka.KafkaError] = []
 
@@ -54,6 +57,14 @@ class Consumer:
 
         wait_until(has_them, WAIT_S, lambda: f"{self.values}, expected {values}; {self.errors}")
 
+    def wait_for_error(self) -> confluent_kafka.KafkaError:
+        def is_told() -> bool:
+            self.poll()
+            return bool(self.errors)
+
+        wait_until(is_told, WAIT_S, lambda: "the consumer was not told that what it had read is gone")
+        return self.errors[0]
+
     def close(self) -> None:
         self._consumer.close()
 
@@ -68,6 +79,7 @@ def wait_leader(nodes: Cluster, leader: int) -> None:
 
 BEFORE = [b"before %d" % number for number in range(10)]
 ALONE = [b"alone %d" % number for number in range(10)]
+AFTER = [b"after %d" % number for number in range(20)]
 
 
 @pytest.fixture
@@ -98,6 +110,21 @@ def part(nodes: Cluster, consumer: Consumer) -> tuple[int, int]:
     return ahead, behind
 
 
+def test_with_too_few_in_sync_acks_all_is_refused_before_anything_is_written(nodes: Cluster) -> None:
+    leader, _ = partition_rows(nodes, "t")[0]
+    with nodes[leader].client() as client:
+        client.configure(ResourceType.TOPIC, "t", {"min.insync.replicas": "2"})
+        wait_until(
+            lambda: client.config(ResourceType.TOPIC, "t", "min.insync.replicas") == "2", WAIT_S, lambda: "not configured"
+        )
+        assert client.send("t", [b"two are enough"], acks=-1).error_code == ErrorCode.NONE
+        assert nodes[3 - leader].stop() == 0
+        wait_in_sync(nodes, "t", {leader})
+        assert client.send("t", [b"one is not"], acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        # The next one finds the place where that would have been.
+        assert client.produce("t", [b"who asks for less gets it"], acks=1) == 1
+
+
 def test_without_leave_the_partition_is_offline_until_the_last_in_sync_returns(nodes: Cluster) -> None:
     consumer = Consumer(nodes)
     ahead, _ = part(nodes, consumer)
@@ -118,26 +145,24 @@ def test_with_leave_the_one_behind_leads_and_a_consumer_that_had_more_is_told(no
     consumer = Consumer(nodes)
     ahead, behind = part(nodes, consumer)
     with nodes[behind].client() as client:
+        epoch_of_part = client.topic("t").partitions[0].leader_epoch - 1  # the last one, in which nobody leads, left out
         client.configure(ResourceType.TOPIC, "t", {"unclean.leader.election.enable": "true"})
     wait_leader(nodes, behind)
-
-    def is_told() -> bool:
-        consumer.poll()
-        return bool(consumer.errors)
-
-    wait_until(is_told, WAIT_S, lambda: "the consumer was not told that what it had read is gone")
-    assert consumer.errors[0].code() in (
-        confluent_kafka.KafkaError._LOG_TRUNCATION,
-        confluent_kafka.KafkaError._AUTO_OFFSET_RESET,
-    )
-    assert "ffset 20" in consumer.errors[0].str(), consumer.errors
+    told = consumer.wait_for_error()
+    assert told.code() in (confluent_kafka.KafkaError._LOG_TRUNCATION, confluent_kafka.KafkaError._AUTO_OFFSET_RESET)
+    assert "ffset 20" in told.str()
     consumer.close()
-    produce(nodes, [b"after"])
+    produce(nodes, AFTER)
+    # Offset 20 is there again, with another record: only by the epoch in which it came there a consumer finds out.
+    returning = Consumer(nodes, len(BEFORE + ALONE), epoch_of_part)
+    assert "truncation detected at offset 20" in returning.wait_for_error().str()
+    assert returning.values == []
+    returning.close()
     # The old leader drops what it had alone.
     nodes[ahead].start().wait_ready()
     wait_in_sync(nodes, "t", {1, 2})
     files = [nodes[node_id].directory / "data" / "t-0" / f"{0:020}.log" for node_id in (1, 2)]
     wait_until(lambda: len({file.read_bytes() for file in files}) == 1, WAIT_S, lambda: "the replicas differ")
     reader = Consumer(nodes)
-    reader.wait_for([*BEFORE, b"after"])
+    reader.wait_for(BEFORE + AFTER)
     reader.close()
