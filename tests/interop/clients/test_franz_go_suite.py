@@ -15,18 +15,14 @@ import pytest
 from interop.broker_process import BrokerProcess
 from interop.clients.programs import franz_go_suite
 
-CONSUMER_GROUPS = "needs groups of the KIP-848 protocol, which come later"
 SHARE_GROUPS = "needs share groups, which come with a later issue"
-TRANSACTIONS = "needs transactions, which come with a later issue"
 SECURITY = "needs SASL, which comes with a later issue"
 EXCLUDED = {
-    "Test848RegexBrokerResolves": CONSUMER_GROUPS,
     "TestConsumeRegexShareSkipsInternal": SHARE_GROUPS,
     "TestShareGroup": SHARE_GROUPS,
     "TestShareGroupETL": SHARE_GROUPS,
     "TestShareGroupAckOnClose": SHARE_GROUPS,
     "TestShareGroupOffsetsAdmin": SHARE_GROUPS,
-    "TestTxnEtl": TRANSACTIONS,
     "TestSCRAMAuth": SECURITY,
     "TestSCRAMAuthBadCredentials": SECURITY,
     "TestIssueProduceBrokerTooOldFailsRecords": "is for brokers before 0.11",
@@ -43,9 +39,7 @@ def test_franz_gos_own_tests(broker_class: type[BrokerProcess], tmp_path_factory
     with broker_class(tmp_path_factory.mktemp("suite"), {"auto.create.topics.enable": "true"}) as broker:
         run = _run(program, source, "-test.v", "-test.timeout", f"{RUN_S}s", "-test.skip", skipped, seeds=broker.bootstrap)
     outcomes = _outcomes(run.stdout)
-    # The suite itself skips what the node does not serve: groups of the KIP-848 protocol, so far.
-    expected = {name: "SKIP" if "/848" in name else "PASS" for name in outcomes}
-    bad = {name: outcome for name, outcome in outcomes.items() if outcome not in ("PASS", expected[name])}
+    bad = {name: outcome for name, outcome in outcomes.items() if outcome != "PASS"}
     assert not bad, f"{bad}\n{run.stdout[-3000:]}"
     assert run.returncode == 0, f"{run.stdout[-3000:]}{run.stderr[-3000:]}"
     wanted = {name for name in listed if name.startswith(("Test", "Fuzz"))} - EXCLUDED.keys()

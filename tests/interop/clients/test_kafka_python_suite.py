@@ -22,8 +22,6 @@ from interop.broker_process import BrokerProcess
 
 pytest.importorskip("kafka")
 
-TRANSACTIONS = "needs transactions, which come with a later issue"
-CLUSTERS = "needs several nodes and their controller, which come with a later issue"
 SECURITY = "needs an authorizer or TLS, which come with a later issue"
 EXCLUDED = {
     "test_create_describe_delete_acls": SECURITY,
@@ -32,12 +30,6 @@ EXCLUDED = {
     "test_admin*": "starts a broker of its own with SASL",
     "test_produce_and_consume*": "starts a broker of its own with SASL",
     "test_client*": "starts a broker of its own with SASL",
-    "test_transactional_producer_messages": TRANSACTIONS,
-    "test_transactional_producer_offsets": TRANSACTIONS,
-    "test_elect_leaders": CLUSTERS,
-    "test_describe_metadata_quorum": CLUSTERS,
-    "test_alter_partition_reassignments": CLUSTERS,
-    "test_list_partition_reassignments": CLUSTERS,
     "test_kafka_consumer_offsets_for_time_old": "is for brokers before 0.10.1",
 }
 RUN_S = 200
