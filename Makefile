@@ -56,6 +56,7 @@ format: install  ## let ruff lay out the code
 	$(BIN)/ruff format .
 
 interop: install  ## compare with Apache Kafka's own classes and with stock clients (Java and Maven, Go, Node.js, kcat: what is not here is skipped)
+	@tests/interop/machine_needs
 	$(PYTEST) -m interop tests/interop
 
 perf: install  ## print the quick measurements

@@ -72,7 +72,7 @@ CLIENTS = {
     "sarama": Kind(programs.sarama, EVERYTHING - {MURMUR2}),
     "kafka-go": Kind(programs.kafka_go, EVERYTHING - {DELETE_RECORDS, IDEMPOTENT, READS_NULLS}),
     "kafkajs": Kind(programs.kafkajs, EVERYTHING - {NO_AUTO_CREATE, SENDS_NULL_HEADERS}),
-    "kcat": Kind(programs.kcat, frozenset({ACKS, IDEMPOTENT})),
+    "kcat": Kind(programs.kcat, frozenset({ACKS, HEADERS, IDEMPOTENT})),
 }
 
 

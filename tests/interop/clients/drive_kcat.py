@@ -11,7 +11,7 @@ from typing import Any
 
 from interop.clients.driver import EARLIEST, LATEST, OP_S, Acked, Client, ClientError, Message, TopicSeen
 
-from pybroker.protocol.records.record import NO_HEADERS, Record
+from pybroker.protocol.records.record import NO_HEADERS, Headers, Record
 
 _BETWEEN, _AFTER_KEY = b"\x1e", b"\x1f"
 _CODES = {"Broker: Message size too large": 10, "Broker: Unknown topic or partition": 3}
@@ -70,8 +70,9 @@ class Kcat(Client):
         auto_create: bool = True,
         patience_ms: int = 30_000,
     ) -> list[Acked]:
-        """kcat tells no offsets: they are those by which the partition has grown."""
-        partition = messages[0].partition
+        """kcat tells no offsets: they are those by which the partition has grown. All messages have the same headers."""
+        partition, headers = messages[0].partition, messages[0].headers
+        assert all(message.headers == headers for message in messages)
         settings = {
             "acks": acks,
             "enable.idempotence": str(idempotent).lower(),
@@ -88,6 +89,7 @@ class Kcat(Client):
                 *("-P", "-t", topic, "-z", codec, "-D", _BETWEEN.decode(), *options),
                 *(("-K", _AFTER_KEY.decode()) if keyed else ()),
                 *(() if partition is None else ("-p", str(partition))),
+                *(option for name, value in headers for option in ("-H", f"{name}={(value or b'').decode()}")),
                 stdin=_BETWEEN.join(lines),
             )
         except ClientError as error:
@@ -103,7 +105,7 @@ class Kcat(Client):
     def tail(self, topic: str, at: int, count: int, *, partition: int = 0, max_wait_ms: int = 500) -> Iterator[Record]:
         command = (
             *(*self._command, "-C", "-q", "-u", "-t", topic, "-p", str(partition), "-o", _STARTS.get(at, str(at))),
-            *("-c", str(count), "-f", "%o %T %K %S\n%k%s", "-X", f"fetch.wait.max.ms={max_wait_ms}"),
+            *("-c", str(count), "-f", "%o %T %K %S %h\n%k%s", "-X", f"fetch.wait.max.ms={max_wait_ms}"),
             *("-X", f"socket.timeout.ms={max_wait_ms + 30_000}"),
         )
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -115,10 +117,11 @@ class Kcat(Client):
                 for _ in range(count):
                     line = process.stdout.readline()
                     assert line, process.stderr.read()
-                    offset, timestamp, key_size, value_size = map(int, line.split())
+                    *numbers, headers = line.rstrip(b"\n").split(b" ", 4)
+                    offset, timestamp, key_size, value_size = map(int, numbers)
                     key = None if key_size < 0 else process.stdout.read(key_size)
                     value = None if value_size < 0 else process.stdout.read(value_size)
-                    yield Record(offset, timestamp, key, value, NO_HEADERS)
+                    yield Record(offset, timestamp, key, value, _headers(headers.decode()))
             finally:
                 limit.cancel()
                 process.kill()
@@ -129,6 +132,12 @@ class Kcat(Client):
             words = done.stderr.decode(errors="replace")
             raise ClientError(next((code for text, code in _CODES.items() if text in words), -1001), words)
         return done.stdout
+
+
+def _headers(shown: str) -> Headers:
+    """From the form in which kcat shows them, which no comma and no null survives."""
+    pairs = (one.partition("=") for one in shown.split(",")) if shown else ()
+    return tuple((name, value.encode()) for name, _, value in pairs) or NO_HEADERS
 
 
 def _ids(rows: Any) -> tuple[int, ...]:

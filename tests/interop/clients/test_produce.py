@@ -44,6 +44,14 @@ def test_keys_values_headers_and_timestamps_arrive_as_they_were_sent(
     assert stored(cluster, topic) == as_records(messages)
 
 
+@clients_with(HEADERS)
+def test_headers_arrive_in_their_order(client: Client, cluster: BrokerProcess, topic: str) -> None:
+    cluster.create_topic(topic)
+    headers = tuple((f"header {index}", b"value %d" % index) for index in range(10))
+    assert client.produce(topic, [Message(b"value", b"key", headers, NOW_MS)]) == [Acked(0, 0)]
+    assert [(record.key, record.value, record.headers) for record in stored(cluster, topic)] == [(b"key", b"value", headers)]
+
+
 @clients_with(SENDS_NULL_HEADERS)
 def test_a_header_may_be_empty_or_null(client: Client, cluster: BrokerProcess, topic: str) -> None:
     cluster.create_topic(topic)
