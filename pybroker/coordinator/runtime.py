@@ -256,6 +256,9 @@ class CoordinatorRuntime(Generic[S]):
             if event.epoch == hosted.epoch + 1 and hosted.phase is not Phase.FAILED:
                 # Nobody else has led in between: what we know is what the log says.
                 hosted.epoch = event.epoch
+                if hosted.phase is Phase.ACTIVE:
+                    # Of what was committed before this event it was not known in which epoch.
+                    self._committed_up_to(hosted, self._writer.high_watermark(event.partition, event.epoch))
                 return
             self._unload(hosted)
         self._load(event.partition, event.epoch)
@@ -293,7 +296,7 @@ class CoordinatorRuntime(Generic[S]):
             return
         hosted.phase = Phase.ACTIVE
         hosted.next_offset = event.end_offset
-        hosted.committed = self._writer.high_watermark(event.partition)
+        hosted.committed = self._writer.high_watermark(event.partition, hosted.epoch)
         try:
             result = hosted.shard.loaded(self._wall_ms)
         except Exception as error:
@@ -421,7 +424,7 @@ class CoordinatorRuntime(Generic[S]):
             self._effects.append(Refuse(event.token, ErrorCode.NOT_COORDINATOR))
         else:
             hosted.next_offset += 1
-            self._committed_up_to(hosted, self._writer.high_watermark(hosted.partition))
+            self._committed_up_to(hosted, self._writer.high_watermark(hosted.partition, hosted.epoch))
             self._defer(hosted, [Reply(event.token, None)])
 
     # Writing.
@@ -482,7 +485,7 @@ class CoordinatorRuntime(Generic[S]):
         code = self._append_alone(hosted, batch.build(), verification_guard=verification_guard)
         if not code and self._is_current(hosted):
             self._replay(hosted, result)
-            self._committed_up_to(hosted, self._writer.high_watermark(hosted.partition))
+            self._committed_up_to(hosted, self._writer.high_watermark(hosted.partition, hosted.epoch))
         return code
 
     def _new_batch(self, producer: Producer | None) -> BatchBuilder:
@@ -531,7 +534,7 @@ class CoordinatorRuntime(Generic[S]):
             self._effects += _refusals(effects, ErrorCode.NOT_COORDINATOR)
             self._lost_track(hosted, offset)
             return
-        self._committed_up_to(hosted, self._writer.high_watermark(hosted.partition))
+        self._committed_up_to(hosted, self._writer.high_watermark(hosted.partition, hosted.epoch))
         if effects:
             self._defer(hosted, effects)
 
@@ -567,7 +570,7 @@ class CoordinatorRuntime(Generic[S]):
     def _high_watermark_advanced(self, event: HighWatermarkAdvanced) -> None:
         hosted = self._hosted.get(event.partition)
         if hosted is not None and hosted.phase is Phase.ACTIVE:
-            self._committed_up_to(hosted, self._writer.high_watermark(event.partition))
+            self._committed_up_to(hosted, self._writer.high_watermark(event.partition, hosted.epoch))
 
     def _committed_up_to(self, hosted: _Hosted[S], high_watermark: int) -> None:
         hosted.committed = max(hosted.committed, high_watermark)

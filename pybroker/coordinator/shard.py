@@ -127,7 +127,8 @@ class PartitionWriter(Protocol):
         """The offset of the first record; KafkaError, with nothing appended, if it cannot be. A marker has the version of its
         transaction; records of a transaction have the guard under which that was verified."""
 
-    def high_watermark(self, partition: int) -> int: ...
+    def high_watermark(self, partition: int, epoch: int) -> int:
+        """-1 unless the partition is led here in `epoch`: whoever follows may have other records at the same offsets."""
 
 
 # What a client is told when a write fails: something that makes it try again, here or elsewhere.

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from threading import get_ident
+from typing import Final
 
 from pybroker.log.files import TopicPartition
 from pybroker.log.producer_entry import AppendOrigin
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.replication.partition import ALL_IN_SYNC
 from pybroker.replication.replica_manager import ReplicaManager
+
+NOTHING_COMMITTED: Final = -1
 
 
 class LogWriter:
@@ -90,6 +93,12 @@ class LogWriter:
             self._appending = 0
         return appended.first_offset
 
-    def high_watermark(self, partition: int) -> int:
+    def high_watermark(self, partition: int, epoch: int) -> int:
         found = self._replicas.partition(self.topic, partition)
-        return -1 if isinstance(found, ErrorCode) else found.log.high_watermark
+        if isinstance(found, ErrorCode):
+            return NOTHING_COMMITTED
+        log = found.log
+        # In this order: a follower, which may have truncated what the coordinator wrote, has a high watermark, too. Whoever
+        # leads in the epoch still has not followed since it began.
+        high_watermark = log.high_watermark
+        return high_watermark if log.is_led_in(epoch) else NOTHING_COMMITTED

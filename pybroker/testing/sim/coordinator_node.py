@@ -82,6 +82,7 @@ class CoordinatorSetting(DataSetting, Protocol):
     """What was drawn for a run, and who looks on."""
 
     broker_config: str  # lines beside CONFIG
+    publish_us: int  # from one publisher of metadata to the next, at most
     trace: Trace | None
 
     def new_member_id(self) -> str: ...
@@ -233,6 +234,7 @@ class CoordinatorBroker(BrokerNode):
     def boot(self) -> None:
         self.is_serving = False
         self.drivers: list[SimDriver] = []
+        self._to_publish: deque[Callable[[], None]] = deque()
         self.seen: dict[TopicPartition, int] = {}  # up to where the world has looked at what is committed here
         super().boot()
 
@@ -349,9 +351,17 @@ class CoordinatorBroker(BrokerNode):
     # In the cluster.
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        super().publish(delta, image)
-        self.groups.publish(delta, image)
-        self.transactions.publish(delta, image)
+        """One publisher after the other; requests and fetchers have their turn in between, as on threads of their own."""
+        is_at_it = bool(self._to_publish)
+        for publish in (super().publish, self.groups.publish, self.transactions.publish):
+            self._to_publish.append(partial(publish, delta, image))
+        if not is_at_it:
+            self._publish_next()
+
+    def _publish_next(self) -> None:
+        self._to_publish.popleft()()
+        if self._to_publish:
+            self.hop(self._own_setting.publish_us, self._publish_next)
 
     def heard_of_heartbeat(self, response: Any) -> None:
         if response is not None and not response.error_code and not response.is_fenced:

@@ -167,6 +167,31 @@ def test_an_answer_waits_for_the_high_watermark() -> None:
     assert adding.response == 1
 
 
+def test_what_is_committed_while_another_leads_is_not_what_was_decided_here() -> None:
+    """It follows already, with others' records at the offsets of its own, and the coordinator is yet to hear of it."""
+    coordinator = world()
+    coordinator.log.lags = True
+    telling = coordinator.ask(("tell",))
+    coordinator.log.led_epoch = coordinator.epoch + 1
+    coordinator.commit()
+    assert not telling.is_there
+    assert coordinator.effects == []
+    coordinator.resign()
+    assert telling.refusal is ErrorCode.NOT_COORDINATOR
+    assert coordinator.effects == []
+
+
+def test_what_was_committed_in_the_next_epoch_of_the_same_leader_counts_when_the_coordinator_hears_of_that() -> None:
+    coordinator = world()
+    coordinator.log.lags = True
+    telling = coordinator.ask(("tell",))
+    coordinator.log.led_epoch = coordinator.epoch + 1
+    coordinator.commit()
+    coordinator.run(Elected(0, coordinator.epoch + 1))
+    assert telling.response == "told"
+    assert coordinator.effects == ["an effect"]
+
+
 def test_who_only_reads_waits_for_what_it_has_seen() -> None:
     coordinator = world()
     coordinator.log.lags = True

@@ -48,6 +48,7 @@ class MemoryLog:
         self.refuses = ErrorCode.NONE  # said beforehand
         self.fails = ErrorCode.NONE  # found out by the append
         self.max_bytes = 1_000_000
+        self.led_epoch: int | None = None  # None: that of whoever asks
 
     def end_offset(self, partition: int) -> int:
         batches = self.batches.get(partition)
@@ -74,12 +75,12 @@ class MemoryLog:
             self.high_watermarks[partition] = self.end_offset(partition)
         return offset
 
-    def high_watermark(self, partition: int) -> int:
-        return self.high_watermarks.get(partition, 0)
+    def high_watermark(self, partition: int, epoch: int) -> int:
+        return self.high_watermarks.get(partition, 0) if self.led_epoch in (None, epoch) else -1
 
     def truncate_to_committed(self, partition: int = 0) -> None:
         """What only the old leader had is lost."""
-        end = self.high_watermark(partition)
+        end = self.high_watermarks.get(partition, 0)
         self.batches[partition] = [batch for batch in self.batches.get(partition, []) if batch.next_offset <= end]
 
     def rows(self, partition: int = 0) -> list[tuple[Any, Any]]:

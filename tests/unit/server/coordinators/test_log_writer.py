@@ -8,7 +8,7 @@ from unit.server.handlers.nodes import Replicas
 
 from pybroker.base.ids import Uuid
 from pybroker.protocol.errors import ErrorCode, KafkaError
-from pybroker.protocol.internal.metadata_log import PartitionRecord, TopicRecord
+from pybroker.protocol.internal.metadata_log import PartitionChangeRecord, PartitionRecord, TopicRecord
 from pybroker.protocol.records.builder import BatchBuilder
 from pybroker.server.coordinators.log_writer import LogWriter
 
@@ -40,7 +40,7 @@ def test_what_nobody_else_has_to_have_is_committed_at_once(replicas: Replicas) -
     writer = Written(replicas).writer
     assert writer.append(1, 0, batch(3)) == 0
     assert writer.append(1, 0, batch()) == 3
-    assert (writer.high_watermark(1), writer.high_watermark(0)) == (4, 0)
+    assert (writer.high_watermark(1, 0), writer.high_watermark(0, 0)) == (4, 0)
 
 
 def test_an_append_in_another_epoch_than_the_coordinators_is_refused(replicas: Replicas) -> None:
@@ -95,9 +95,9 @@ def test_of_what_a_follower_has_to_have_it_is_told_when_the_high_watermark_moves
     written.writer.watch(0)
     written.told.clear()
     written.writer.append(0, 0, batch(2))
-    assert (written.writer.high_watermark(0), written.told) == (0, [])
+    assert (written.writer.high_watermark(0, 0), written.told) == (0, [])
     replicas.manager.follower_fetched(replicas.partition(TOPIC), 0, 2, -1, 2, 0)
-    assert written.writer.high_watermark(0) == 2
+    assert written.writer.high_watermark(0, 0) == 2
     assert written.told
     assert set(written.told) == {0}
     written.writer.unwatch(0)
@@ -105,6 +105,20 @@ def test_of_what_a_follower_has_to_have_it_is_told_when_the_high_watermark_moves
     written.writer.append(0, 0, batch())
     replicas.manager.follower_fetched(replicas.partition(TOPIC), 0, 2, -1, 3, 0)
     assert written.told == []
+
+
+def test_a_follower_has_a_high_watermark_which_is_not_the_coordinators(replicas: Replicas) -> None:
+    with_follower(replicas)
+    writer = Written(replicas).writer
+    writer.append(0, 0, batch(2))
+    replicas.manager.follower_fetched(replicas.partition(TOPIC), 0, 2, -1, 2, 0)
+    change = {"topic_id": Uuid(b"o" * 16), "partition_id": 0, "isr": None, "replicas": None}
+    replicas.apply(PartitionChangeRecord(**change, leader=2))
+    assert replicas.partition(TOPIC).log.high_watermark == 2
+    assert writer.high_watermark(0, 0) == writer.high_watermark(0, 1) == -1
+    replicas.apply(PartitionChangeRecord(**change, leader=1))
+    # That of the epoch that it was loaded in, even if this broker leads again.
+    assert (writer.high_watermark(0, 0), writer.high_watermark(0, 2)) == (-1, 2)
 
 
 def test_with_too_few_in_sync_nothing_is_written(replicas: Replicas) -> None:
