@@ -14,7 +14,10 @@ SUPERSEDING: Final = frozenset((b"\0\0",))
 
 
 def transaction_record(transaction: Transaction, version: int) -> CoordinatorRecord:
-    """As a cluster at `version` of transaction.version writes it."""
+    """As a cluster at `version` of transaction.version writes it; a tombstone of one that is dead."""
+    key = TransactionLogKey(transactional_id=transaction.transactional_id)
+    if transaction.state is State.DEAD:
+        return CoordinatorRecord(key, None)
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(transaction.partitions):
         topics.setdefault(topic, []).append(partition)
@@ -32,17 +35,12 @@ def transaction_record(transaction: Transaction, version: int) -> CoordinatorRec
         transaction_start_timestamp_ms=transaction.started_ms,
         client_transaction_version=transaction.client_version,
     )
-    key = TransactionLogKey(transactional_id=transaction.transactional_id)
     if version >= TAGGED_FIELDS:
         return CoordinatorRecord(key, value, 1)
     # There is no place for what only transaction version 2 makes use of.
     value.previous_producer_id = value.next_producer_id = -1
     value.client_transaction_version = 0
     return CoordinatorRecord(key, value, 0)
-
-
-def transaction_tombstone(transactional_id: str) -> CoordinatorRecord:
-    return CoordinatorRecord(TransactionLogKey(transactional_id=transactional_id), None)
 
 
 def transaction_of(transactional_id: str, value: TransactionLogValue, last_epoch: int = NO_PRODUCER_EPOCH) -> Transaction:

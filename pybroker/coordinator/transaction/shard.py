@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Final
 
 from pybroker.coordinator.records import CoordinatorRecord
 from pybroker.coordinator.shard import DelayTimers, Effect, Producer, Refuse, Reply, Request, Result, Token
-from pybroker.coordinator.transaction.records import transaction_of, transaction_record, transaction_tombstone
+from pybroker.coordinator.transaction.records import transaction_of, transaction_record
 from pybroker.coordinator.transaction.requests import (
     AddPartitions,
     DescribeTransaction,
@@ -26,7 +27,7 @@ from pybroker.coordinator.transaction.requests import (
     VerifyPartitions,
 )
 from pybroker.coordinator.transaction.settings import TransactionSettings
-from pybroker.coordinator.transaction.transaction import EPOCH_BUMP, MAX_EPOCH, State, Transaction
+from pybroker.coordinator.transaction.transaction import EPOCH_BUMP, FIRST_EPOCH, State, Transaction
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.internal.transaction_state import TransactionLogKey, TransactionLogValue
 from pybroker.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -35,7 +36,6 @@ logger = logging.getLogger(__name__)
 
 _ABORT_LATE: Final = ("abort late",)
 _EXPIRE: Final = ("expire",)
-FIRST_EPOCH: Final = 0
 MAX_ABORTS: Final = 100  # of late transactions, in one batch
 
 
@@ -48,6 +48,7 @@ class TransactionShard:
         self._timers = timers
         self._settings = settings
         self._version = version
+        self._max_epoch = settings.max_epoch
         # Those whose records are replayed next: they know what has no place in a record.
         self._decided: dict[str, Transaction] = {}
         self._max_aborts = MAX_ABORTS  # fewer while so many do not fit into a batch
@@ -101,7 +102,7 @@ class TransactionShard:
             producer = Producer(new_id, FIRST_EPOCH)
             new = Transaction(asked.transactional_id, *producer, asked.timeout_ms, now_ms, previous_producer_id=new_id)
             return self._decides(request, new, producer)
-        if asked.expected is not None and not _may_recover(transaction, asked.expected):
+        if asked.expected is not None and not self._may_recover(transaction, asked.expected):
             return _refuse(request, ErrorCode.PRODUCER_FENCED)
         if transaction.state.is_prepared:
             return _refuse(request, ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -111,28 +112,38 @@ class TransactionShard:
                 return _refuse(request, ErrorCode.PRODUCER_FENCED)
             # The one before is fenced at once. Its successor comes back when nothing of it is left.
             refusal = Refuse(request.token, ErrorCode.CONCURRENT_TRANSACTIONS)
-            return self._ends(transaction.fenced(now_ms, self._version()), refusal)
-        expected = None if asked.expected is None else asked.expected.epoch
-        last_epoch = NO_PRODUCER_EPOCH if expected is None else transaction.epoch
-        if transaction.is_exhausted and expected in (None, transaction.epoch):
-            if new_id is None:
-                return Result(effects=[Reply(request.token, NeedsProducerId())])
-            producer = Producer(new_id, FIRST_EPOCH)
-        elif expected in (None, transaction.epoch):
-            producer = Producer(transaction.producer_id, transaction.epoch + 1)
-        elif expected == transaction.last_epoch:
-            # A retry of what succeeded: anybody else would have made the last epoch unknown.
-            producer, last_epoch = transaction.producer, expected
-        else:
+            return self._ends(transaction.fenced(now_ms, self._version(), self._max_epoch), refusal)
+        expected = NO_PRODUCER_EPOCH if asked.expected is None else asked.expected.epoch
+        if expected not in (NO_PRODUCER_EPOCH, transaction.epoch, transaction.last_epoch):
             return _refuse(request, ErrorCode.PRODUCER_FENCED)
-        return self._decides(request, transaction.initialised(now_ms, producer, last_epoch, asked.timeout_ms), producer)
+        # A retry of what succeeded: anybody else would have made the last epoch unknown.
+        is_retry = expected not in (NO_PRODUCER_EPOCH, transaction.epoch)
+        if is_retry and transaction.epoch < self._max_epoch:
+            producer = transaction.producer
+        elif not self._is_exhausted(transaction):
+            producer = Producer(transaction.producer_id, transaction.epoch + 1)
+        elif new_id is None:
+            return Result(effects=[Reply(request.token, NeedsProducerId())])
+        else:
+            producer = Producer(new_id, FIRST_EPOCH)
+        return self._decides(request, transaction.initialised(now_ms, producer, expected, asked.timeout_ms), producer)
+
+    def _may_recover(self, transaction: Transaction, expected: Producer) -> bool:
+        """The producer is this one, or was it until it ran out of epochs."""
+        if expected.producer_id == transaction.producer_id:
+            return True
+        return expected.producer_id == transaction.previous_producer_id and expected.epoch >= self._max_epoch - 1
+
+    def _is_exhausted(self, transaction: Transaction) -> bool:
+        """Whoever comes next begins anew with another producer id."""
+        return transaction.epoch >= self._max_epoch - 1
 
     # AddPartitionsToTxn, AddOffsetsToTxn.
 
     def _add(self, now_ms: int, request: Request) -> Result:
         asked: AddPartitions = request.message
         transaction = self.transactions.get(asked.transactional_id)
-        code = _refusal(transaction, asked.producer)
+        code = self._refusal(transaction, asked.producer)
         if transaction is None or code:
             return _refuse(request, code)
         if transaction.state is State.ONGOING and asked.partitions <= transaction.partitions:
@@ -142,10 +153,18 @@ class TransactionShard:
     def _verify(self, now_ms: int, request: Request) -> Result:
         asked: VerifyPartitions = request.message
         transaction = self.transactions.get(asked.transactional_id)
-        code = _refusal(transaction, asked.producer)
+        code = self._refusal(transaction, asked.producer)
         if transaction is None or code:
             return _refuse(request, code)
         return Result(effects=[Reply(request.token, asked.partitions & transaction.partitions)])
+
+    def _refusal(self, transaction: Transaction | None, producer: Producer) -> ErrorCode:
+        """Why the producer may not add to its transaction, or ask of it."""
+        if transaction is None or transaction.producer_id != producer.producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if not producer.epoch == transaction.epoch < self._max_epoch:
+            return ErrorCode.PRODUCER_FENCED
+        return ErrorCode.CONCURRENT_TRANSACTIONS if transaction.state.is_prepared else ErrorCode.NONE
 
     # EndTxn.
 
@@ -155,27 +174,39 @@ class TransactionShard:
         if transaction is None:
             return _refuse(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         bumps = asked.client_version >= EPOCH_BUMP
-        is_retry = bumps and _is_retried_end(transaction, asked.producer)
+        is_retry = bumps and self._is_retried_end(transaction, asked.producer)
         if transaction.producer_id != asked.producer.producer_id and not is_retry:
             return _refuse(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         # A prepared transaction has left the epoch of its producer behind, if that is of the kind that does.
         may_be_current = not (bumps and transaction.bumps_epochs and transaction.state.is_prepared)
-        is_current = may_be_current and asked.producer.epoch == transaction.epoch < MAX_EPOCH
+        is_current = may_be_current and asked.producer.epoch == transaction.epoch < self._max_epoch
         if not (is_retry or is_current):
             return _refuse(request, ErrorCode.PRODUCER_FENCED)
         if transaction.state is not State.ONGOING:
             verdict = _verdict(transaction.state, commits=asked.commits, bumps=bumps, is_retry=is_retry)
-            if verdict is ErrorCode.NONE:
+            if verdict is ErrorCode.NONE and transaction.epoch < self._max_epoch:
                 return Result(effects=[Reply(request.token, transaction.producer)])
-            if verdict is not None:
+            if verdict:
                 return _refuse(request, verdict)
+            # Whoever was fenced by the last epoch, which is nobody's, ends nothing, for another producer id.
         next_id = NO_PRODUCER_ID
-        if bumps and transaction.is_exhausted:
+        if bumps and self._is_exhausted(transaction):
             if asked.new_producer_id is None:
                 return Result(effects=[Reply(request.token, NeedsProducerId())])
             next_id = asked.new_producer_id
-        prepared = transaction.prepared(now_ms, asked.client_version, commits=asked.commits, next_producer_id=next_id)
+        prepared = transaction.prepared(
+            now_ms, asked.client_version, commits=asked.commits, producer=asked.producer, next_producer_id=next_id
+        )
         return self._ends(prepared, Reply(request.token, _successor(prepared)))
+
+    def _is_retried_end(self, transaction: Transaction, producer: Producer) -> bool:
+        """The end was decided, which raised the epoch, and the answer was lost."""
+        if not transaction.bumps_epochs or transaction.state not in _ENDED:
+            return False
+        if producer.producer_id == transaction.producer_id:
+            return producer.epoch + 1 == transaction.epoch
+        is_last = producer.epoch == self._max_epoch - 1 and transaction.epoch == FIRST_EPOCH
+        return is_last and producer.producer_id == transaction.previous_producer_id
 
     def _written(self, now_ms: int, request: Request) -> Result:
         asked: MarkersWritten = request.message
@@ -202,28 +233,45 @@ class TransactionShard:
         if not late:
             self._max_aborts = MAX_ABORTS
         self._timers.set(_ABORT_LATE, 1 if len(late) > self._max_aborts else self._settings.abort_check_interval_ms)
-        out = Result(on_refused=self._abort_fewer)
-        for transaction in late[: self._max_aborts]:
+        chosen = late[: self._max_aborts]
+        out = Result(on_refused=partial(self._abort_fewer, chosen))
+        for transaction in chosen:
             logger.info("the transaction of %s is aborted after %d ms", transaction.transactional_id, transaction.timeout_ms)
-            fenced = transaction.fenced(now_ms, self._version())
+            try:
+                fenced = transaction.fenced(now_ms, self._version(), self._max_epoch)
+            except Exception:
+                # The others are not to hang with it.
+                logger.exception("%s cannot be aborted", transaction)
+                self._put_last(transaction)
+                continue
             out.records.append(self._record(fenced))
             out.effects.append(self._markers(fenced))
         return out
 
-    def _abort_fewer(self, code: ErrorCode) -> list[Effect]:
+    def _abort_fewer(self, chosen: list[Transaction], code: ErrorCode) -> list[Effect]:
         """Together they may be too large for a batch, which would be so the next time, too."""
-        if code is ErrorCode.UNKNOWN_SERVER_ERROR and self._max_aborts > 1:
-            self._max_aborts //= 2
-            self._timers.set(_ABORT_LATE, 1)
+        if code is ErrorCode.UNKNOWN_SERVER_ERROR:
+            if self._max_aborts > 1:
+                self._max_aborts //= 2
+                self._timers.set(_ABORT_LATE, 1)
+            else:
+                # Nor does it fit by itself: the others first, without haste.
+                for transaction in chosen:
+                    self._put_last(transaction)
+                self._timers.set(_ABORT_LATE, self._settings.abort_check_interval_ms)
         return []
+
+    def _put_last(self, transaction: Transaction) -> None:
+        self._ongoing[transaction.transactional_id] = self._ongoing.pop(transaction.transactional_id)
 
     def _expire(self, now_ms: int) -> Result:
         self._timers.set(_EXPIRE, self._settings.expiry_check_interval_ms)
         expiration_ms = self._settings.id_expiration_ms
-        expired = [one for one in self.transactions.values() if one.is_expired(now_ms, expiration_ms)]
+        expired = [one for one in self.transactions.values() if one.has_expired(now_ms, expiration_ms)]
         if expired:
             logger.info("%d transactional ids of partition %d have expired", len(expired), self.partition)
-        return Result([transaction_tombstone(one.transactional_id) for one in expired], is_atomic=False)
+        records = [transaction_record(one.expired(now_ms), self._version()) for one in expired]
+        return Result(records, is_atomic=False)
 
     # Decisions.
 
@@ -245,32 +293,6 @@ class TransactionShard:
 
 def _refuse(request: Request, code: ErrorCode) -> Result:
     return Result(effects=[Refuse(request.token, code)])
-
-
-def _refusal(transaction: Transaction | None, producer: Producer) -> ErrorCode:
-    """Why the producer may not add to its transaction, or ask of it."""
-    if transaction is None or transaction.producer_id != producer.producer_id:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if transaction.epoch != producer.epoch:
-        return ErrorCode.PRODUCER_FENCED
-    return ErrorCode.CONCURRENT_TRANSACTIONS if transaction.state.is_prepared else ErrorCode.NONE
-
-
-def _may_recover(transaction: Transaction, expected: Producer) -> bool:
-    """The producer is this one, or was it until it ran out of epochs."""
-    if expected.producer_id == transaction.producer_id:
-        return True
-    return expected.producer_id == transaction.previous_producer_id and expected.epoch >= MAX_EPOCH - 1
-
-
-def _is_retried_end(transaction: Transaction, producer: Producer) -> bool:
-    """The end was decided, which raised the epoch, and the answer was lost."""
-    if not transaction.bumps_epochs or transaction.state not in _ENDED:
-        return False
-    if producer.producer_id == transaction.producer_id:
-        return producer.epoch + 1 == transaction.epoch
-    is_last = producer.epoch == MAX_EPOCH - 1 and transaction.epoch == FIRST_EPOCH
-    return is_last and producer.producer_id == transaction.previous_producer_id
 
 
 def _verdict(state: State, *, commits: bool, bumps: bool, is_retry: bool) -> ErrorCode | None:

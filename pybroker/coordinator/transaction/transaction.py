@@ -15,6 +15,8 @@ from pybroker.coordinator.shard import Producer
 from pybroker.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 NO_TIMESTAMP: Final = -1
+FIRST_EPOCH: Final = 0
+# The last epoch is given to no producer: by it the one with the epoch before can still be fenced.
 MAX_EPOCH: Final = 2**15 - 1
 # Levels of transaction.version: from which on records have tagged fields, and an epoch ends with its transaction (KIP-890).
 TAGGED_FIELDS: Final = 1
@@ -32,7 +34,7 @@ class State(IntEnum):
     PREPARE_ABORT = 3
     COMPLETE_COMMIT = 4
     COMPLETE_ABORT = 5
-    # Nobody writes them: the first is told by a tombstone, the second is part of the step from Ongoing to PrepareAbort.
+    # Nobody writes them: the first is told by a tombstone, the second is passed on the way from Ongoing to PrepareAbort.
     DEAD = 6
     PREPARE_EPOCH_FENCE = 7
 
@@ -91,15 +93,10 @@ class Transaction:
         return Producer(self.producer_id, self.epoch)
 
     @property
-    def is_exhausted(self) -> bool:
-        """The last epoch is never handed out: by it the producer with the one before can still be fenced."""
-        return self.epoch >= MAX_EPOCH - 1
-
-    @property
     def bumps_epochs(self) -> bool:
         return self.client_version >= EPOCH_BUMP
 
-    def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
+    def has_expired(self, now_ms: int, expiration_ms: int) -> bool:
         return self.state.is_idle and self.updated_ms <= now_ms - expiration_ms
 
     def is_late(self, now_ms: int) -> bool:
@@ -134,24 +131,31 @@ class Transaction:
         )
 
     def prepared(
-        self, now_ms: int, client_version: int, *, commits: bool, next_producer_id: int = NO_PRODUCER_ID
+        self, now_ms: int, client_version: int, *, commits: bool, producer: Producer, next_producer_id: int = NO_PRODUCER_ID
     ) -> Transaction:
-        """The producer has decided, of a transaction or, to be rid of its epoch, of nothing."""
+        """`producer` has decided, of a transaction or, to be rid of its epoch, of nothing."""
         changes: dict[str, Any] = {"client_version": client_version, "next_producer_id": next_producer_id}
         if client_version >= EPOCH_BUMP:
-            changes |= {"epoch": self.epoch + 1, "last_epoch": self.epoch}
+            # One that was fenced by the last epoch has that already.
+            changes |= {"epoch": producer.epoch + 1, "last_epoch": producer.epoch}
         if self.state is not State.ONGOING:
             changes["started_ms"] = now_ms
         return self.to(State.PREPARE_COMMIT if commits else State.PREPARE_ABORT, now_ms, **changes)
 
-    def fenced(self, now_ms: int, version: int) -> Transaction:
+    def fenced(self, now_ms: int, version: int, max_epoch: int = MAX_EPOCH) -> Transaction:
         """The coordinator has decided: to abort, under an epoch that its producer does not have."""
-        assert self.epoch < MAX_EPOCH, f"{self} has no epoch left to be fenced by"
         last_epoch = self.epoch if version >= EPOCH_BUMP else NO_PRODUCER_EPOCH
-        return self.to(State.PREPARE_ABORT, now_ms, epoch=self.epoch + 1, last_epoch=last_epoch, client_version=version)
+        # Others may have handed out the last epoch, which a log then takes for the marker's, too.
+        epoch = min(self.epoch + 1, max_epoch)
+        fence = self.to(State.PREPARE_EPOCH_FENCE, now_ms, epoch=epoch, last_epoch=last_epoch, client_version=version)
+        return fence.to(State.PREPARE_ABORT, now_ms)
 
     def completed(self, now_ms: int) -> Transaction:
         changes: dict[str, Any] = {"partitions": frozenset(), "next_producer_id": NO_PRODUCER_ID}
         if self.next_producer_id != NO_PRODUCER_ID:
-            changes |= {"producer_id": self.next_producer_id, "epoch": 0, "last_epoch": self.epoch}
+            changes |= {"producer_id": self.next_producer_id, "epoch": FIRST_EPOCH}
         return self.to(State.COMPLETE_COMMIT if self.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT, now_ms, **changes)
+
+    def expired(self, now_ms: int) -> Transaction:
+        """Nobody has used its transactional id for long."""
+        return self.to(State.DEAD, now_ms)

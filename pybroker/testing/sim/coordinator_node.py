@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from types import SimpleNamespace
 from typing import Any, Final, Protocol
@@ -82,6 +83,7 @@ class CoordinatorSetting(DataSetting, Protocol):
     """What was drawn for a run, and who looks on."""
 
     broker_config: str  # lines beside CONFIG
+    max_producer_epoch: int
     publish_us: int  # from one publisher of metadata to the next, at most
     trace: Trace | None
 
@@ -255,6 +257,7 @@ class CoordinatorBroker(BrokerNode):
         self.transactions = TransactionCoordinator(
             config, replicas, producer_ids, timer, wall_ms=self.wall_ms, new_driver=self._new_driver
         )
+        self.transactions.settings = replace(self.transactions.settings, max_epoch=self._own_setting.max_producer_epoch)
         markers = MarkerWriter(replicas, self.groups, lambda: CALL_TIMEOUT_MS)
         sender = MarkerSender(
             self.node_id,

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from typing import Final
 
 from pybroker.coordinator.hashing import partition_of
+from pybroker.coordinator.transaction.transaction import MAX_EPOCH
 from pybroker.log.files import TopicPartition
 from pybroker.log.log import Log
 from pybroker.log.log_config import LogConfig
@@ -80,6 +81,7 @@ class CoordinatorWorld(BrokerWorld[CoordinatorBroker]):
         self._overheard = Overheard()
         self.broker_config = ""
         self.publish_us = 300
+        self.max_producer_epoch = MAX_EPOCH
         self._segment_bytes = 1 << 20
         super().__init__(seed, swarm=swarm, trace=trace)
         self._segment_bytes = self.random.choice((2_000, 1 << 20))

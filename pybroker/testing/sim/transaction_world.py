@@ -2,7 +2,8 @@
 
 What holds all the time: of a transaction all partitions have the same verdict, and a commit only if it was asked for; no
 partition takes anything of an epoch below one that it knows; no replica's last stable offset passes an open transaction; what
-a read_committed consumer gets is committed; an epoch is given to one producer only; what is acknowledged is in the log. In the
+a read_committed consumer gets is committed; an epoch is given to one producer only, the last of an id, which in most runs comes
+soon, to nobody; what is acknowledged is in the log. In the
 end no transaction is open anywhere, each committed one is there as a whole and once, and coordinators are what their logs say.
 """
 
@@ -15,7 +16,7 @@ from pybroker.coordinator.group.records import GROUP_RECORD_TYPES
 from pybroker.coordinator.group.shard import GroupShard
 from pybroker.coordinator.records import decode_record
 from pybroker.coordinator.transaction.shard import TransactionShard
-from pybroker.coordinator.transaction.transaction import EPOCH_BUMP
+from pybroker.coordinator.transaction.transaction import EPOCH_BUMP, MAX_EPOCH
 from pybroker.log.files import TopicPartition
 from pybroker.log.log import Log
 from pybroker.metadata.controller.features import TRANSACTION_VERSION
@@ -104,6 +105,7 @@ class TransactionWorld(CoordinatorWorld):
         super().__init__(seed, swarm=swarm, trace=trace)
         random = self.random
         self.max_jump_ms = MAX_JUMP_MS
+        self.max_producer_epoch = random.choice((4, 5, 6, 8, MAX_EPOCH))
         self.topics = {
             OFFSETS_TOPIC: 1,
             TRANSACTIONS_TOPIC: random.choice((1, 1, 2)),
@@ -146,6 +148,8 @@ class TransactionWorld(CoordinatorWorld):
         return asked
 
     def became(self, client: TransactionalClient, producer_id: int, epoch: int) -> None:
+        if epoch >= self.max_producer_epoch:
+            raise InvariantError(f"{client.transactional_id}: epoch {epoch} of {producer_id} is given out, the last one")
         who = (client.node_id, client.life)
         other = self.holders.setdefault((producer_id, epoch), who)
         if other != who:

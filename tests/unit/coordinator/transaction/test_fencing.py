@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from unit.coordinator.transaction.producers import T0, TIMEOUT_MS, Client, TransactionWorld, ready
 
 from pybroker.coordinator.shard import Producer
 from pybroker.coordinator.transaction.settings import TransactionSettings
-from pybroker.coordinator.transaction.transaction import MAX_EPOCH, State
+from pybroker.coordinator.transaction.transaction import MAX_EPOCH, State, Transaction
 from pybroker.protocol.errors import ErrorCode
 
 OK = ErrorCode.NONE
@@ -164,6 +167,108 @@ def test_a_producer_in_the_last_epoch_can_still_be_fenced(world: TransactionWorl
     assert Client(world, producer=Producer(100, MAX_EPOCH)).abort() is FENCED
     successor = ready(world)
     assert successor.producer == Producer(101, 0)
+
+
+def late_in_the_last_epoch(world: TransactionWorld) -> Client:
+    """Its transaction was aborted with the epoch that nobody is given; it does not know."""
+    client = exhausted(world)
+    client.add()
+    world.advance(2 * TIMEOUT_MS)
+    world.write_markers()
+    assert world.transaction().producer == Producer(100, MAX_EPOCH)
+    return client
+
+
+def test_a_late_producer_in_the_last_epoch_that_aborts_goes_on_with_another_producer_id(world: TransactionWorld) -> None:
+    client = late_in_the_last_epoch(world)
+    again = client.ending(commits=False)
+    assert client.abort() is OK
+    assert client.producer == Producer(101, 0)
+    assert world.ask(again).refusal is BUSY
+    world.write_markers()
+    assert world.ask(again).response == Producer(101, 0)
+    recovering = Client(world, producer=again.producer)
+    assert recovering.init(expected=True) is OK
+    assert recovering.producer == Producer(101, 0)
+    assert client.add() is OK
+    assert client.commit() is OK
+
+
+def test_a_late_producer_in_the_last_epoch_that_recovers_goes_on_with_another_producer_id(world: TransactionWorld) -> None:
+    client = late_in_the_last_epoch(world)
+    known = client.producer
+    assert client.init(expected=True) is OK
+    assert client.producer == Producer(101, 0)
+    client.producer = known
+    # The answer was lost.
+    assert client.init(expected=True) is OK
+    assert client.producer == Producer(101, 0)
+    assert client.add() is OK
+    successor = Client(world)
+    assert successor.init() is BUSY
+    world.write_markers()
+    assert successor.init() is OK
+
+
+def test_after_the_last_end_of_a_producer_id_its_producer_may_still_recover(world: TransactionWorld) -> None:
+    client = exhausted(world)
+    known = client.producer
+    client.add()
+    client.commit()
+    world.write_markers()
+    client.producer = known  # it has not heard of the end
+    assert client.init(expected=True) is OK
+    assert client.producer == Producer(101, 0)
+
+
+def in_the_epoch_that_is_nobodys(world: TransactionWorld, id: str = "id") -> Client:
+    """As in a log of a coordinator that has handed it out."""
+    client = ready(world, id=id)
+    client.producer = Producer(client.producer.producer_id, MAX_EPOCH)
+    transactions = world.shard.transactions
+    transactions[id] = replace(transactions[id], epoch=MAX_EPOCH, state=State.COMPLETE_ABORT).with_partitions(
+        world.wall_ms, {T0}, 2
+    )
+    world.shard._ongoing[id] = None
+    return client
+
+
+def test_a_transaction_of_the_epoch_that_is_nobodys_is_aborted_and_nobody_goes_on_with_it(world: TransactionWorld) -> None:
+    poisoned = in_the_epoch_that_is_nobodys(world)
+    assert poisoned.add() is poisoned.commit() is FENCED
+    world.advance(2 * TIMEOUT_MS)
+    assert [(order.producer, order.commits) for order in world.orders] == [(Producer(100, MAX_EPOCH), False)]
+    world.write_markers()
+    assert poisoned.add() is FENCED
+    successor = ready(world)
+    assert successor.producer == Producer(101, 0)
+
+
+def test_one_late_transaction_that_cannot_be_aborted_does_not_keep_the_others_open(
+    world: TransactionWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fenced(transaction: Transaction, *given: Any) -> Transaction:
+        assert transaction.transactional_id != "odd"
+        return right(transaction, *given)
+
+    right = Transaction.fenced
+    monkeypatch.setattr(Transaction, "fenced", fenced)
+    for name in ("odd", "a", "b"):
+        ready(world, id=name).add()
+    world.advance(2 * TIMEOUT_MS)
+    assert sorted(order.transactional_id for order in world.orders) == ["a", "b"]
+
+
+def test_a_late_transaction_that_fits_no_batch_does_not_keep_the_others_open(world: TransactionWorld) -> None:
+    ready(world, id="large").add(*(("t", number) for number in range(1000)))
+    for name in ("a", "b"):
+        ready(world, id=name).add()
+    world.log.max_bytes = 1000
+    world.advance(3 * TIMEOUT_MS)
+    assert sorted(order.transactional_id for order in world.orders) == ["a", "b"]
+    world.log.max_bytes = 1_000_000
+    world.advance(TIMEOUT_MS)
+    assert len(world.orders) == 3
 
 
 def test_an_id_that_is_not_used_is_forgotten() -> None:
