@@ -275,7 +275,7 @@ class BrokerRole:
             group_offsets=GroupOffsetHandlers(self.groups, lambda: quorum.image),
             commits_together=CommitsTogether(self.groups, lambda: quorum.image),
             transactions=TransactionHandlers(
-                transactions.coordinator, self.groups, transactions.markers, lambda: quorum.image, wall_clock_ms
+                transactions.coordinator, self.groups, transactions.markers, auto_topics.ask_for, wall_clock_ms
             ),
             transactional_offsets=TransactionalOffsetHandlers(
                 self.groups, replicas, transactions.checks.submit, lambda: quorum.image, verifies

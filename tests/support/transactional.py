@@ -25,9 +25,11 @@ OLD_ADD, OLD_PRODUCE, OLD_OFFSETS, OLD_END = 3, 11, 4, 4
 NEW_PRODUCE, NEW_OFFSETS, NEW_END = 12, 5, 5
 
 
-def wait_for_coordinator(broker: Broker, transactional_id: str = "a") -> None:
+def wait_for_coordinator(broker: Broker, transactional_id: str = "a", *, has_group: bool = True) -> None:
+    """And for that of a group."""
+
     def answers() -> bool:
-        for kind, key in ((0, "g"), (1, transactional_id)):
+        for kind, key in (*([(0, "g")] if has_group else ()), (1, transactional_id)):
             found = broker.ask(groups.FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])).coordinators[0]
             if found.error_code != ErrorCode.NONE:
                 return False
@@ -101,13 +103,9 @@ class Producer:
         return ErrorCode(answer.error_code)
 
     def commit_offset(self, group: str, offset: int, topic: str = "t") -> ErrorCode:
-        if not self.is_new:
-            request = messages.AddOffsetsToTxnRequest(
-                transactional_id=self.id, producer_id=self.producer_id, producer_epoch=self.epoch, group_id=group
-            )
-            code = _patiently(lambda: self.broker.ask(request)).error_code
-            if code != ErrorCode.NONE:
-                return ErrorCode(code)
+        code = ErrorCode.NONE if self.is_new else self.add_offsets(group)
+        if code:
+            return code
         row = messages.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
         commit = messages.TxnOffsetCommitRequest(
             transactional_id=self.id,
@@ -121,6 +119,12 @@ class Producer:
             return self.broker.ask(commit, NEW_OFFSETS if self.is_new else OLD_OFFSETS).topics[0].partitions[0]
 
         return ErrorCode(_patiently(ask).error_code)
+
+    def add_offsets(self, group: str) -> ErrorCode:
+        request = messages.AddOffsetsToTxnRequest(
+            transactional_id=self.id, producer_id=self.producer_id, producer_epoch=self.epoch, group_id=group
+        )
+        return ErrorCode(_patiently(lambda: self.broker.ask(request)).error_code)
 
     def end(self, *, commit: bool) -> ErrorCode:
         request = messages.EndTxnRequest(

@@ -110,6 +110,9 @@ class TransactionChecks:
     def _ask_own(self, check: Check) -> None:
         submit = self._coordinator.submit
         transactional_id, producer, partitions, adds, done = check
+        if self._coordinator.unknown(partitions):
+            check.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            return
         if adds:
             added = AddPartitions(transactional_id, producer, partitions, EPOCH_BUMP)
             submit(transactional_id, added, Pending(lambda _: done({}), check.refuse))

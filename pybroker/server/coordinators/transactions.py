@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from pybroker.coordinator.transaction.requests import (
 )
 from pybroker.coordinator.transaction.settings import TransactionSettings
 from pybroker.coordinator.transaction.shard import TransactionShard
+from pybroker.coordinator.transaction.transaction import TopicPartition
 from pybroker.metadata.controller.features import transaction_version
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -102,6 +103,12 @@ class TransactionCoordinator:
         """The broker that coordinates it; None while there is no such topic."""
         state = self.image.partition(TRANSACTIONS_TOPIC, self.partition_of(transactional_id))
         return None if state is None else state.leader
+
+    def unknown(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Those that must not be added to a transaction: the metadata by which markers go does not have them, so that its end
+        would take them for gone. They may be new, and known to the replicas and others before."""
+        image = self.image
+        return {one for one in partitions if image.partition(*one) is None}
 
     def submit(self, transactional_id: str, message: Any, pending: Pending) -> None:
         self.submit_to(self.partition_of(transactional_id), message, pending)

@@ -30,7 +30,7 @@ from pybroker.replication.partition import ALL_IN_SYNC, Partition
 from pybroker.replication.replica_manager import HostedTopic, ReplicaManager
 from pybroker.server.dispatch import WOULD_BLOCK, Answer
 from pybroker.server.handlers.plain_produce import PlainProduce
-from pybroker.server.handlers.transactional_produce import NO_GUARDS, Guards, TransactionalProduce
+from pybroker.server.handlers.transactional_produce import NO_GUARDS, Guards, TransactionalProduce, has_many_producers
 
 TOPIC_IDS_FROM: Final = 13
 TELLS_LEADER_FROM: Final = 10  # KIP-951
@@ -145,6 +145,10 @@ class ProduceHandlers:
         partition = hosted.partitions.get(index)
         if partition is None:
             return _refused(index, hosted.error_of(index), None)
+        # Before anything of it is written, however plain: its coordinator has refused it.
+        guard = guards.get((hosted.name, index), NO_GUARD)
+        if isinstance(guard, KafkaError):
+            return _refused(index, guard.code, guard.message or None)
         records = data.records or b""
         # One that names no transactional id was refused before.
         is_transactional = bool(_attributes(records) & TRANSACTIONAL_BIT)
@@ -153,9 +157,6 @@ class ProduceHandlers:
             appended.append(partition)
             start = partition.log.log_start_offset
             return PartitionProduceResponse(index=index, error_code=0, base_offset=offset, log_start_offset=start)
-        guard = guards.get((hosted.name, index), NO_GUARD)
-        if isinstance(guard, KafkaError):
-            return _refused(index, guard.code, guard.message or None)
         leadership = partition.leadership
         try:
             if version < ZSTD_FROM:
@@ -197,6 +198,8 @@ def _refusal_of_all(message: ProduceRequest) -> ErrorCode | None:
             for data in topic.partition_data:
                 if data.records is not None and _attributes(data.records) & TRANSACTIONAL_BIT:
                     return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif has_many_producers(message):
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return None
 
 

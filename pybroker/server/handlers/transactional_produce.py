@@ -51,8 +51,7 @@ class TransactionalProduce:
         adds = version >= ADDS_PARTITIONS_FROM
         if message.transactional_id is None or not (adds or self._is_enabled()):
             return NO_GUARDS
-        producers: set[Producer] = set()
-        seen: list[tuple[str, int]] = []
+        producer: Producer | None = None  # the only one, else it would have been refused
         guards: dict[tuple[str, int], int | KafkaError] = {}
         replicas = self._replicas
         for topic in message.topic_data:
@@ -66,8 +65,7 @@ class TransactionalProduce:
                 if header is None or partition is None or not partition.is_leader:
                     continue
                 producer_id, epoch, sequence = header
-                producers.add(Producer(producer_id, epoch))
-                seen.append((hosted.name, data.index))
+                producer = Producer(producer_id, epoch)
                 try:
                     guard = partition.start_verification(
                         producer_id, epoch, sequence, replicas.now_ms(), supports_epoch_bump=adds
@@ -78,9 +76,6 @@ class TransactionalProduce:
                     if guard != NO_GUARD:
                         guards[hosted.name, data.index] = guard
         waiting = frozenset(name for name, guard in guards.items() if isinstance(guard, int))
-        if len(producers) > 1:
-            mixed = "The batches of a transaction are of more than one producer."
-            return dict.fromkeys(seen, KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, mixed))
         if not waiting:
             return guards
         for topic in message.topic_data:
@@ -92,9 +87,20 @@ class TransactionalProduce:
             refused = {name: _refusal(code, version, adds=adds) for name, code in outside.items()}
             done({**guards, **refused})
 
-        (producer,) = producers
+        assert producer is not None
         self._check(Check(message.transactional_id, producer, waiting, adds, checked))
         return None
+
+
+def has_many_producers(message: ProduceRequest) -> bool:
+    """Whether its transactional batches, which are to be of one transaction, are of more than one producer."""
+    producers = set()
+    for topic in message.topic_data:
+        for data in topic.partition_data:
+            header = _transactional_header(data.records)
+            if header is not None:
+                producers.add(header[:2])
+    return len(producers) > 1
 
 
 def _transactional_header(records: Buffer | None) -> tuple[int, int, int] | None:

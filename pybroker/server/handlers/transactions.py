@@ -8,7 +8,7 @@ whoever coordinates the transaction.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pybroker.coordinator.shard import Producer
@@ -20,7 +20,6 @@ from pybroker.coordinator.transaction.requests import (
     VerifyPartitions,
 )
 from pybroker.coordinator.transaction.transaction import EPOCH_BUMP, State, TopicPartition, Transaction
-from pybroker.metadata.image import MetadataImage
 from pybroker.metadata.internal_topics import OFFSETS_TOPIC
 from pybroker.network.request import Request
 from pybroker.protocol.errors import ErrorCode
@@ -66,13 +65,14 @@ class TransactionHandlers:
         coordinator: TransactionCoordinator,
         groups: GroupCoordinator,
         markers: MarkerWriter,
-        image_of: Callable[[], MetadataImage],
+        create_topics: Callable[[Iterable[str]], None],
         now_ms: Callable[[], int],
     ) -> None:
+        """`create_topics` is AutoTopics.ask_for."""
         self._coordinator = coordinator
         self._groups = groups
         self._markers = markers
-        self._image_of = image_of
+        self._create_topics = create_topics
         self._now_ms = now_ms
 
     # AddPartitionsToTxn.
@@ -104,8 +104,7 @@ class TransactionHandlers:
     def _add(self, transaction: AddPartitionsToTxnTransaction, version: int, done: Callable[[Codes], None]) -> None:
         transactional_id = transaction.transactional_id
         partitions = frozenset((topic.name, index) for topic in transaction.topics for index in topic.partitions)
-        image = self._image_of()
-        unknown = {one for one in partitions if image.partition(*one) is None}
+        unknown = self._coordinator.unknown(partitions)
 
         def all_are(code: ErrorCode) -> None:
             done(dict.fromkeys(partitions, _for_old(code, version)))
@@ -142,6 +141,10 @@ class TransactionHandlers:
             request.respond(AddOffsetsToTxnResponse(error_code=_for_old(code, request.version)))
 
         partition = (OFFSETS_TOPIC, self._groups.partition_of(message.group_id))
+        if self._coordinator.unknown((partition,)):
+            # Without the topic it is not even known which partition is meant. This makes the client ask again.
+            self._create_topics((OFFSETS_TOPIC,))
+            return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
         producer = Producer(message.producer_id, message.producer_epoch)
         wanted = AddPartitions(message.transactional_id, producer, frozenset((partition,)), 0)
         self._coordinator.submit(message.transactional_id, wanted, Pending(lambda _: answer(ErrorCode.NONE), answer))

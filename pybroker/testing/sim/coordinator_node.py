@@ -289,7 +289,7 @@ class CoordinatorBroker(BrokerNode):
 
         group = GroupHandlers(self.groups)
         group_offset = GroupOffsetHandlers(self.groups, image_of)
-        transaction = TransactionHandlers(self.transactions, self.groups, markers, image_of, self.wall_ms)
+        transaction = TransactionHandlers(self.transactions, self.groups, markers, lambda names: None, self.wall_ms)
         producer = ProducerHandlers(replicas, producer_ids, self.transactions.submit_with_id, lambda: 900_000)
         transactional_offset = TransactionalOffsetHandlers(self.groups, replicas, checks.submit, image_of, verifies)
         self._handlers: dict[type[Message], Callable[[Any, Any], Any]] = {

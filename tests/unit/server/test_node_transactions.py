@@ -92,6 +92,18 @@ def test_all_partitions_and_offsets_of_a_transaction_or_none(client: NodeClient,
     assert committed_offset(client, "g") == (7 if commits else -1)
 
 
+def test_offsets_are_not_added_to_a_transaction_before_their_topic_is_there(node: RunningNode) -> None:
+    """Its end would take the partition for gone, and what was written to it meanwhile would stay open."""
+    client = node.client()
+    client.create_topic("t")
+    wait_for_coordinator(client, "id", has_group=False)
+    producer = Producer(client, "id", is_new=False)
+    must(producer.init())
+    must(producer.add_offsets("g"), ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    # Being asked for it is reason enough to make it.
+    wait_until(lambda: producer.add_offsets("g") is ErrorCode.NONE, 10, lambda: "there is no topic of offsets")
+
+
 def test_a_reader_that_waits_gets_what_is_committed_meanwhile(node: RunningNode, client: NodeClient) -> None:
     producer = Producer(client, "id")
     must(producer.init())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from pybroker.client.request_error import Failure, RequestError
 from pybroker.config import Config
 from pybroker.coordinator.shard import Producer
 from pybroker.coordinator.transaction.requests import AddPartitions, VerifyPartitions
+from pybroker.coordinator.transaction.transaction import TopicPartition
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.messages.transactions import (
     AddPartitionsToTxnPartitionResult,
@@ -34,6 +35,7 @@ class World:
         self.now_ms = 0
         self.timer = Timer(0)
         self.leader: int | None = OWN
+        self.new: set[TopicPartition] = set()  # of which the coordinator has not heard yet
         self.asked: list[tuple[Any, Pending]] = []
         self.sent: list[tuple[int, AddPartitionsToTxnRequest, Callable[[Any], None]]] = []
         self.checks = TransactionChecks(
@@ -49,6 +51,9 @@ class World:
 
     def leader_of(self, transactional_id: str) -> int | None:
         return self.leader
+
+    def unknown(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        return self.new & set(partitions)
 
     def submit(self, transactional_id: str, message: Any, pending: Pending) -> None:
         self.asked.append((message, pending))
@@ -97,6 +102,18 @@ def test_this_brokers_own_coordinator_is_asked_directly(world: World) -> None:
     assert message == VerifyPartitions("id", Producer(5, 0), frozenset((T0, T1)))
     pending.done(frozenset((T0,)))
     assert found == [{T1: ErrorCode.TRANSACTION_ABORTABLE}]
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_a_partition_that_the_coordinator_has_yet_to_hear_of_is_not_added(world: World, adds: bool) -> None:
+    """The end would find it neither, and take it for gone: its transaction would hang."""
+    world.new = {T1}
+    assert world.check(adds=adds) == [dict.fromkeys((T0, T1), ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+    assert world.asked == []
+    world.new = set()
+    found = world.check(adds=True)
+    world.asked[0][1].done(None)
+    assert found == [{}]
 
 
 def test_a_refusal_is_one_for_all_partitions(world: World) -> None:

@@ -152,6 +152,18 @@ def test_an_answer_that_comes_after_the_transactions_end_lets_nothing_in(broker:
     assert broker.end_offset() == 0
 
 
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_a_request_of_two_producers_is_refused_as_a_whole_even_where_a_transaction_is_open(
+    broker: Broker, version: int
+) -> None:
+    broker.send((0, 0), version=version)
+    broker.checks[0].done({})
+    broker.verifies = False
+    mixed = Sent(broker, [(0, 1, Producer(5, 0)), (1, 0, Producer(6, 0))], version)
+    assert mixed.codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert (broker.end_offset(0), broker.end_offset(1)) == (1, 0)
+
+
 def test_a_request_of_two_producers_is_none_of_a_transaction(broker: Broker) -> None:
     mixed = Sent(broker, [(0, 0, Producer(5, 0)), (1, 0, Producer(6, 0))], NEW)
     assert set(mixed.codes) == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
