@@ -65,7 +65,6 @@ def open_log(
     topic_id: Uuid | None = None,
     draw_below: Callable[[int], int] = no_jitter,
     producer_id_expiration_ms: int = 86_400_000,
-    max_transaction_timeout_ms: int = 900_000,
     verifies_transactions: bool = True,
     on_segment_recovered: Progress | None = None,
     map_segments: OrderedMap = one_by_one,
@@ -82,7 +81,6 @@ def open_log(
             directory,
             partition,
             producer_id_expiration_ms=producer_id_expiration_ms,
-            max_transaction_timeout_ms=max_transaction_timeout_ms,
             verifies_transactions=verifies_transactions,
             snapshots=snapshots,
         )

@@ -68,8 +68,11 @@ class LogReader:
     @property
     def last_stable_offset(self) -> int:
         """Below it no transaction is undecided; never above the high watermark."""
-        unstable = self._first_unstable_offset
+        # In this order, since the log is written to meanwhile. A transaction below the high watermark was unstable before that
+        # passed its begin: whoever looks afterwards sees it, or that it is decided, with its aborted ones in the index. The
+        # other way round it might begin, and be replicated, in between.
         high_watermark = self.high_watermark
+        unstable = self._first_unstable_offset
         return high_watermark if unstable is None or unstable > high_watermark else unstable
 
     def read(self, offset: int, max_bytes: int, *, upper: int | None = None, min_one: bool = True) -> Fetched:

@@ -1,8 +1,8 @@
 """The producers of a partition: what makes them idempotent, and which transactions are open.
 
 The log calls it under its own lock, in two steps around an append: `check` judges a batch and changes nothing, `update`
-takes in what was written, with its offsets. Only `has_late_transaction` and `producer_count` are for any thread. No clock
-in here. `map_end_offset` says up to which offset of the log the state reaches: behind a load, replay from there.
+takes in what was written, with its offsets. No clock in here. `map_end_offset` says up to which offset of the log the state
+reaches: behind a load, replay from there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.records.batch import CONTROL_BIT, MAX_SEQUENCE, NO_SEQUENCE, TRANSACTIONAL_BIT, RecordBatch
 from pybroker.protocol.records.control import ControlType
 
-LATE_TRANSACTION_BUFFER_MS: Final = 5 * 60 * 1000
 UNKNOWN_TRANSACTION_VERSION: Final = -1
 
 _CLIENT: Final = AppendOrigin.CLIENT
@@ -43,13 +42,11 @@ _new_tuple = tuple.__new__
 class ProducerStates:
     __slots__ = (
         "_last_snapshot_offset",
-        "_oldest_txn_timestamp",
         "_ongoing",
         "_producers",
         "_unreplicated",
         "_verifications",
         "map_end_offset",
-        "max_transaction_timeout_ms",
         "partition",
         "producer_id_expiration_ms",
         "snapshots",
@@ -63,14 +60,12 @@ class ProducerStates:
         partition: TopicPartition,
         *,
         producer_id_expiration_ms: int = 86_400_000,
-        max_transaction_timeout_ms: int = 900_000,
         verifies_transactions: bool = True,
         snapshots: Iterable[int] = (),
     ) -> None:
         """`snapshots` are the offsets of those in `directory`, as `snapshot_offsets` finds them."""
         self.partition = partition
         self.producer_id_expiration_ms = producer_id_expiration_ms
-        self.max_transaction_timeout_ms = max_transaction_timeout_ms
         self.verifies_transactions = verifies_transactions
         self.snapshots = SnapshotFiles(filesystem, directory, snapshots)
         self.map_end_offset = 0
@@ -82,7 +77,6 @@ class ProducerStates:
         # (first offset, last offset) of completed transactions, a heap; those that the high watermark has passed leave it
         # when they come to its top.
         self._unreplicated: list[tuple[int, int]] = []
-        self._oldest_txn_timestamp = -1
 
     # An append.
 
@@ -161,8 +155,6 @@ class ProducerStates:
                 entry.current_txn_first_offset = batch.base_offset
                 self._ongoing[batch.base_offset] = producer_id
             self._verifications.pop(producer_id, None)
-        if self._ongoing:
-            self._note_oldest_transaction()
         return None
 
     def _update_by_marker(self, entry: ProducerEntry, batch: RecordBatch) -> CompletedTransaction | None:
@@ -182,7 +174,6 @@ class ProducerStates:
             # A producer that raises its epoch with every transaction may wait in the next one already (KIP-890).
             if verification and not (verification.supports_epoch_bump and verification.epoch == batch.producer_epoch):
                 del self._verifications[entry.producer_id]
-        self._note_oldest_transaction()
         return completed
 
     # Transactions.
@@ -199,7 +190,6 @@ class ProducerStates:
         producer_id = self._ongoing.pop(completed.first_offset, None)
         assert producer_id == completed.producer_id, f"{self.partition}: {completed} was not begun"
         heappush(self._unreplicated, (completed.first_offset, completed.last_offset))
-        self._note_oldest_transaction()
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
         unreplicated = self._unreplicated
@@ -223,18 +213,6 @@ class ProducerStates:
     def has_ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
         entry = self._producers.get(producer_id)
         return entry is not None and entry.current_txn_first_offset >= 0 and entry.epoch == epoch
-
-    def has_late_transaction(self, now_ms: int) -> bool:
-        """Whether the oldest transaction is open for longer than any may be: a hanging one, as far as can be told."""
-        timestamp = self._oldest_txn_timestamp
-        return timestamp > 0 and now_ms - timestamp > self.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
-
-    def _note_oldest_transaction(self) -> None:
-        timestamp = -1
-        if self._ongoing:
-            entry = self._producers.get(next(iter(self._ongoing.values())))
-            timestamp = -1 if entry is None else entry.last_timestamp
-        self._oldest_txn_timestamp = timestamp
 
     # Verification (KIP-890).
 
@@ -265,10 +243,6 @@ class ProducerStates:
         self._verifications.pop(producer_id, None)
 
     # The producers.
-
-    @property
-    def producer_count(self) -> int:
-        return len(self._producers)
 
     @property
     def is_empty(self) -> bool:
@@ -334,7 +308,6 @@ class ProducerStates:
             self._producers = {entry.producer_id: entry for entry in entries}
             ongoing = ((entry.current_txn_first_offset, entry.producer_id) for entry in entries if entry.has_transaction)
             self._ongoing = OrderedDict(sorted(ongoing))
-            self._note_oldest_transaction()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forget everything, snapshots too."""
@@ -354,4 +327,3 @@ class ProducerStates:
         self._producers = {}
         self._ongoing.clear()
         self._unreplicated.clear()
-        self._note_oldest_transaction()

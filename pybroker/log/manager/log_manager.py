@@ -216,7 +216,6 @@ class LogManager:
             topic_id=topic_id,
             draw_below=random.randrange,
             producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
-            max_transaction_timeout_ms=self.settings.max_transaction_timeout_ms,
             verifies_transactions=self.settings.verifies_transactions,
             on_segment_recovered=self._recovery_report(place),
             map_segments=map_segments,

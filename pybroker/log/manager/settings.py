@@ -20,7 +20,6 @@ class ManagerSettings:
     file_delete_delay_ms: int = 60_000
     producer_id_check_ms: int = 600_000
     producer_id_expiration_ms: int = 86_400_000
-    max_transaction_timeout_ms: int = 900_000
     verifies_transactions: bool = True
     cordoned_log_dirs: tuple[str, ...] = ()  # "*" stands for all
 
@@ -37,7 +36,6 @@ class ManagerSettings:
             file_delete_delay_ms=config.int("log.segment.delete.delay.ms"),
             producer_id_check_ms=config.int("producer.id.expiration.check.interval.ms"),
             producer_id_expiration_ms=config.int("producer.id.expiration.ms"),
-            max_transaction_timeout_ms=config.int("transaction.max.timeout.ms"),
             verifies_transactions=config.flag("transaction.partition.verification.enable"),
             cordoned_log_dirs=config.items_of("cordoned.log.dirs"),
         )

@@ -336,7 +336,6 @@ public class StateFiles {
         answer.put("map_end", states.mapEndOffset());
         answer.put("latest_snapshot", states.latestSnapshotOffset().orElse(-1L));
         answer.put("oldest_snapshot", states.oldestSnapshotOffset().orElse(-1L));
-        answer.put("late", states.hasLateTransaction(now));
         answer.put("empty", states.isEmpty());
         answer.put("end", log.logEndOffset());
         answer.put("start", log.logStartOffset());

@@ -297,7 +297,6 @@ class OurLog:
             str(self.directory),
             TopicPartition("topic", 0),
             producer_id_expiration_ms=EXPIRATION_MS,
-            max_transaction_timeout_ms=TIMEOUT_MS,
             verifies_transactions=self.verifies,
             snapshots=snapshot_offsets(FILESYSTEM, str(self.directory)),
         )
@@ -379,7 +378,7 @@ class OurLog:
         self.high_watermark = self.start
         self.rebuild(now_ms)
 
-    def state(self, now_ms: int) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         states = self.states
         rows = []
         for entry in sorted(states.entries(), key=lambda entry: entry.producer_id):
@@ -400,7 +399,6 @@ class OurLog:
             "map_end": states.map_end_offset,
             "latest_snapshot": or_minus_one(states.snapshots.latest),
             "oldest_snapshot": or_minus_one(states.snapshots.oldest),
-            "late": states.has_late_transaction(now_ms),
             "empty": states.is_empty,
             "end": self.end,
             "start": self.start,
@@ -493,7 +491,7 @@ class Both:
                 self.guards = [0]
         theirs = self.ask("log-state", now=self.now_ms)
         stable = theirs.pop("last_stable")
-        assert theirs == ours.state(self.now_ms), what
+        assert theirs == ours.state(), what
         if what == "hw":
             unstable = ours.states.first_unstable_offset
             assert stable == min(ours.high_watermark, ours.end if unstable is None else max(unstable, ours.start))

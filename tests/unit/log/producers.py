@@ -17,7 +17,6 @@ from pybroker.protocol.records.control import ControlType, end_transaction_marke
 FILESYSTEM = OsFileSystem()
 PARTITION = TopicPartition("topic", 0)
 EXPIRATION_MS = 1000
-TIMEOUT_MS = 5000
 
 
 def states_in(directory: Path, *, verifies_transactions: bool = False) -> ProducerStates:
@@ -26,7 +25,6 @@ def states_in(directory: Path, *, verifies_transactions: bool = False) -> Produc
         str(directory),
         PARTITION,
         producer_id_expiration_ms=EXPIRATION_MS,
-        max_transaction_timeout_ms=TIMEOUT_MS,
         verifies_transactions=verifies_transactions,
         snapshots=snapshot_offsets(FILESYSTEM, str(directory)),
     )

@@ -14,6 +14,7 @@ from pybroker.base.ids import Uuid
 from pybroker.log.background import Inline
 from pybroker.log.log import Log
 from pybroker.log.log_config import LogConfig
+from pybroker.log.log_reader import LogReader
 from pybroker.log.producer_entry import AppendOrigin
 from pybroker.log.segment import BatchPlace, Segment
 from pybroker.log.transaction_index import AbortedTransaction
@@ -286,6 +287,27 @@ def test_the_last_stable_offset_waits_for_the_oldest_transaction_and_the_high_wa
     assert log.last_stable_offset == 5
     assert log.aborted_transactions(0, 5) == [AbortedTransaction(2, 2, 4, 5)]
     assert log.aborted_transactions(0, 2) == []
+
+
+def test_the_last_stable_offset_does_not_pass_a_transaction_that_begins_and_is_replicated_while_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    log = opened(tmp_path)
+    append(log, b"plain")
+    log.set_high_watermark(1)
+
+    class Meanwhile:
+        """The log, to which another thread appends after the first look at it."""
+
+        def __getattr__(self, name: str) -> object:
+            seen = getattr(log, name)
+            if log.log_end_offset == 1:
+                transactional(log, 1)
+                log.set_high_watermark(2)
+            return seen
+
+    last_stable_offset = LogReader.__dict__["last_stable_offset"].fget
+    assert last_stable_offset(Meanwhile()) == 1
 
 
 def test_aborted_transactions_are_found_again_by_recovery(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from unit.log.producers import EXPIRATION_MS, FakeLog, data, marker, states_in
 
 from pybroker.log.producer_entry import ActiveProducer, CompletedTransaction
-from pybroker.log.producer_state import LATE_TRANSACTION_BUFFER_MS
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.records.batch import RecordBatch
 from pybroker.protocol.records.builder import BatchBuilder
@@ -36,7 +35,7 @@ def test_batches_without_a_producer_id_leave_no_trace(log: FakeLog) -> None:
     builder.append(0, None, b"value")
     log.append(RecordBatch(builder.build()))
     assert log.states.is_empty
-    assert log.states.producer_count == 0
+    assert len(log.states.entries()) == 0
 
 
 def test_active_producers(log: FakeLog) -> None:
@@ -49,7 +48,7 @@ def test_active_producers(log: FakeLog) -> None:
         ActiveProducer(6, 0, 0, 51, -1, 1),
         ActiveProducer(7, 0, 0, 60, 9, -1),
     ]
-    assert log.states.producer_count == 3
+    assert len(log.states.entries()) == 3
     assert not log.states.is_empty
 
 
@@ -78,7 +77,7 @@ def test_a_marker_without_a_transaction_completes_none(log: FakeLog) -> None:
     log.append(marker())
     assert log.completed == []
     assert log.states.first_unstable_offset is None
-    assert log.states.producer_count == 1
+    assert len(log.states.entries()) == 1
 
 
 def test_unstable_until_the_marker_is_replicated(log: FakeLog) -> None:
@@ -120,20 +119,6 @@ def test_the_last_stable_offset_that_goes_to_the_index(log: FakeLog) -> None:
 def test_what_was_not_begun_cannot_be_completed(log: FakeLog) -> None:
     with pytest.raises(AssertionError, match="was not begun"):
         log.states.complete(CompletedTransaction(1, 0, 5, True))
-
-
-def test_a_late_transaction(log: FakeLog) -> None:
-    limit = log.states.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
-    assert not log.states.has_late_transaction(10**15)
-    log.append(data(1, sequence=0, transactional=True, timestamp=100))
-    log.append(data(2, transactional=True, timestamp=900))
-    assert not log.states.has_late_transaction(100 + limit)
-    assert log.states.has_late_transaction(101 + limit)
-    log.append(data(1, sequence=1, transactional=True, timestamp=200))
-    assert not log.states.has_late_transaction(101 + limit)
-    log.append(marker(1, timestamp=300))
-    assert not log.states.has_late_transaction(900 + limit)
-    assert log.states.has_late_transaction(901 + limit)
 
 
 # Expiry.
@@ -284,7 +269,7 @@ def test_the_log_start_moves_up(log: FakeLog) -> None:
     assert log.states.first_unstable_offset == 0
     log.states.on_log_start_offset_incremented(2)
     assert log.states.first_unstable_offset is None
-    assert log.states.producer_count == 1
+    assert len(log.states.entries()) == 1
     log.states.on_log_start_offset_incremented(9)
     assert log.states.map_end_offset == 9
     assert log.states.take_snapshot() is None

@@ -90,9 +90,9 @@ def test_silent_producers_are_forgotten(tmp_path: Path) -> None:
     builder.append(node.scheduler.now_ms, None, b"value")
     log.append_as_leader(bytearray(builder.build()), 0, node.scheduler.now_ms)
     node.scheduler.advance(4999)
-    assert log.producers.producer_count == 1
+    assert len(log.producers.entries()) == 1
     node.scheduler.advance(1001)
-    assert log.producers.producer_count == 0
+    assert len(log.producers.entries()) == 0
 
 
 def test_an_error_in_one_log_does_not_keep_the_others(
