@@ -56,6 +56,7 @@ def start_transactions(
     )
     coordinator.send_markers = sender.send
     checks = TransactionChecks(config, coordinator, address_of=address, send=client.send, timer=timer, now_ms=timer.now_ms)
+    coordinator.on_leaders_moved += [sender.leaders_moved, checks.leaders_moved]
     client.start()
     coordinator.start()
 

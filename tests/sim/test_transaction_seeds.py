@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +13,13 @@ from pybroker.coordinator.runtime import CoordinatorRuntime
 from pybroker.coordinator.transaction import shard as shard_module
 from pybroker.coordinator.transaction.requests import SendMarkers
 from pybroker.coordinator.transaction.shard import TransactionShard
+from pybroker.coordinator.transaction.transaction import Transaction
 from pybroker.log import producer_state
 from pybroker.log.producer_state import ProducerStates
 from pybroker.protocol.errors import ErrorCode
 from pybroker.server.coordinators import shard_loader
+from pybroker.server.coordinators.log_writer import LogWriter
+from pybroker.server.coordinators.marker_sender import MarkerSender
 from pybroker.server.coordinators.transaction_checks import TransactionChecks
 from pybroker.testing.sim.__main__ import main
 from pybroker.testing.sim.trace import Trace
@@ -170,3 +174,49 @@ def test_markers_of_an_old_coordinator_are_taken(monkeypatch: pytest.MonkeyPatch
     right = producer_state.check_marker
     monkeypatch.setattr(producer_state, "check_marker", lambda *given: check_marker(right, *given))
     found_in(TransactionWorld, TORN + "|behind one of epoch")
+
+
+def test_what_is_committed_while_another_leads_is_taken_for_what_was_decided_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The high watermark of a follower, which has truncated the decision, before the coordinator hears that it is one."""
+
+    def high_watermark(writer: LogWriter, partition: int, epoch: int) -> int:
+        found = writer._replicas.partition(writer.topic, partition)
+        return -1 if isinstance(found, ErrorCode) else found.log.high_watermark
+
+    monkeypatch.setattr(LogWriter, "high_watermark", high_watermark)
+    found_in(TransactionWorld, "sends markers, and .* is not committed")
+
+
+def test_the_last_epoch_is_given_to_a_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TransactionShard, "_is_exhausted", lambda shard, one: one.epoch >= shard._max_epoch)
+    found_in(TransactionWorld, "is given out, the last one")
+
+
+def test_markers_are_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MarkerSender, "_retry", lambda sender, job, partitions: None)
+    found_in(TransactionWorld, "not enough")
+
+
+def test_an_end_does_not_raise_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write or a marker that comes late is then one of the next transaction."""
+
+    def prepared(right: Any, transaction: Transaction, *given: Any, **named: Any) -> Transaction:
+        wrong: Transaction = replace(right(transaction, *given, **named), epoch=transaction.epoch)
+        return wrong
+
+    replaced(monkeypatch, Transaction, "prepared", prepared)
+    found_in(TransactionWorld, TORN + "|behind one of epoch|is acknowledged")
+
+
+def test_a_guard_outlives_the_end_of_its_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that was confirmed comes after the end, and begins a transaction that nobody ends."""
+
+    def update(right: Any, states: ProducerStates, batch: Any) -> Any:
+        waiting = states._verifications.get(batch.producer_id)
+        ended = right(states, batch)
+        if batch.is_control and waiting is not None:
+            states._verifications[batch.producer_id] = waiting
+        return ended
+
+    replaced(monkeypatch, ProducerStates, "update", update)
+    found_in(TransactionWorld, TORN)

@@ -1,8 +1,8 @@
 """Tells the partitions of a decided transaction how it ended, again and again until each of them has its marker.
 
 Any thread; nothing here waits. Markers for the same broker go together: while a request is under way, the next one gathers.
-A job belongs to the shard that decided it and dies with that: whoever loads the transaction next sends its markers anew. A
-partition that is gone needs none.
+Those for partitions that another broker leads meanwhile are not left behind one that hangs. A job belongs to the shard that
+decided it and dies with that: whoever loads the transaction next sends its markers anew. A partition that is gone needs none.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from pybroker.protocol.messages.transactions import (
 logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 100
+MAX_MARKERS: Final = 1000  # of one request; of a transactional id there is one at a time
 # The partition has seen a later producer: nothing of this transaction is open there any more.
 _PASSED: Final = frozenset((ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT))
 
@@ -53,12 +54,16 @@ class _Job:
         self.left = set(order.partitions)
 
 
+_Part = tuple[_Job, list[TopicPartition]]  # of a job, for one broker
+
+
 class _Broker:
-    __slots__ = ("is_busy", "waiting")
+    __slots__ = ("is_busy", "sent", "waiting")
 
     def __init__(self) -> None:
         self.is_busy = False
-        self.waiting: list[tuple[_Job, list[TopicPartition]]] = []
+        self.sent: list[_Part] = []
+        self.waiting: list[_Part] = []
 
 
 class MarkerSender:
@@ -151,6 +156,30 @@ class MarkerSender:
 
     # To other brokers.
 
+    def leaders_moved(self) -> None:
+        """Bring what waits for a broker, even for its answer, to whoever leads the partition now."""
+        image = self._image()
+        moved: list[_Part] = []
+
+        def kept(broker_id: int, parts: list[_Part]) -> list[_Part]:
+            out: list[_Part] = []
+            for job, partitions in parts:
+                left = [one for one in partitions if (state := image.partition(*one)) is not None and state.leader == broker_id]
+                if left:
+                    out.append((job, left))
+                if len(left) < len(partitions):
+                    moved.append((job, [one for one in partitions if one not in left]))
+            return out
+
+        with self._lock:
+            for broker_id, broker in self._brokers.items():
+                broker.waiting = kept(broker_id, broker.waiting)
+                # An answer of the one before does not count any more: with it the transaction could be over while the marker
+                # is on its way to the next one, and would come into the transaction behind it.
+                broker.sent = kept(broker_id, broker.sent)
+        for job, partitions in moved:
+            self._dispatch(job, partitions)
+
     def _pump(self, broker_id: int) -> None:
         broker = self._brokers[broker_id]
         with self._lock:
@@ -158,18 +187,14 @@ class MarkerSender:
                 return
             taken = self._take(broker)
             broker.is_busy = True
-        sent = []
-        markers = []
-        for job, partitions in taken:
-            marker = self._marker(job, partitions)
-            if marker is not None:
-                sent.append((job, partitions))
-                markers.append(marker)
+            broker.sent = taken
+        markers = [one for job, partitions in taken if (one := self._marker(job, partitions)) is not None]
         address = self._address_of(broker_id)
 
         def answered(response: Message | RequestError) -> None:
             with self._lock:
                 broker.is_busy = False
+                sent, broker.sent = broker.sent, []
             codes = _codes(response.markers) if isinstance(response, WriteTxnMarkersResponse) else {}
             if isinstance(response, RequestError):
                 logger.info("markers of %d transactions: %s; they are sent again", len(sent), response)
@@ -180,18 +205,19 @@ class MarkerSender:
         if address is None or not markers:
             with self._lock:
                 broker.is_busy = False
+                sent, broker.sent = broker.sent, []
             for job, partitions in sent:
                 self._retry(job, partitions)
             self._pump(broker_id)
         else:
             self._send(address, WriteTxnMarkersRequest(markers=markers), self._timeout_ms(), answered)
 
-    def _take(self, broker: _Broker) -> list[tuple[_Job, list[TopicPartition]]]:
+    def _take(self, broker: _Broker) -> list[_Part]:
         """One of each producer, since the answer tells them apart by that."""
-        taken: dict[int, tuple[_Job, list[TopicPartition]]] = {}
+        taken: dict[int, _Part] = {}
         left = []
         for one in broker.waiting:
-            if taken.setdefault(one[0].order.producer.producer_id, one) is not one:
+            if len(taken) >= MAX_MARKERS or taken.setdefault(one[0].order.producer.producer_id, one) is not one:
                 left.append(one)
         broker.waiting = left
         return list(taken.values())

@@ -1,7 +1,8 @@
 """Asks a transaction's coordinator whether partitions are part of it, or to make them so, before a first write (KIP-890).
 
 Any thread; nothing here waits. The coordinator may be this broker's own; what goes to another one goes together: while a
-request is under way, the next one gathers, each transactional id in it once.
+request is under way, the next one gathers, each transactional id in it once. Nothing is left behind a broker that hangs when
+another one coordinates meanwhile.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from pybroker.server.coordinators.transactions import TransactionCoordinator
 
 logger = logging.getLogger(__name__)
 
+MAX_WAITING: Final = 10_000  # for one broker; the client of one more is to try again
+
 # Those that are not in the transaction, and why. Nothing, if all are.
 Outside = Mapping[TopicPartition, ErrorCode]
 
@@ -49,10 +52,11 @@ class Check(NamedTuple):
 
 
 class _Broker:
-    __slots__ = ("is_busy", "waiting")
+    __slots__ = ("asked", "is_busy", "waiting")
 
     def __init__(self) -> None:
         self.is_busy = False
+        self.asked: dict[str, Check] = {}  # by transactional id
         self.waiting: list[Check] = []
 
 
@@ -104,8 +108,14 @@ class TransactionChecks:
             check.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         else:
             with self._lock:
-                self._brokers.setdefault(leader, _Broker()).waiting.append(check)
-            self._pump(leader)
+                broker = self._brokers.setdefault(leader, _Broker())
+                has_room = len(broker.waiting) < MAX_WAITING
+                if has_room:
+                    broker.waiting.append(check)
+            if has_room:
+                self._pump(leader)
+            else:
+                check.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _ask_own(self, check: Check) -> None:
         submit = self._coordinator.submit
@@ -125,6 +135,21 @@ class TransactionChecks:
 
     # Another broker's coordinator.
 
+    def leaders_moved(self) -> None:
+        """Ask whoever coordinates now instead of one that did, even if that has been asked."""
+        moved: list[Check] = []
+        with self._lock:
+            for broker_id, broker in self._brokers.items():
+
+                def is_led(check: Check, broker_id: int = broker_id) -> bool:
+                    return self._coordinator.leader_of(check.transactional_id) == broker_id
+
+                moved += [one for one in (*broker.asked.values(), *broker.waiting) if not is_led(one)]
+                broker.asked = {name: one for name, one in broker.asked.items() if is_led(one)}
+                broker.waiting = [one for one in broker.waiting if is_led(one)]
+        for check in moved:
+            self._ask(check)
+
     def _pump(self, broker_id: int) -> None:
         broker = self._brokers[broker_id]
         with self._lock:
@@ -132,13 +157,15 @@ class TransactionChecks:
                 return
             asked: dict[str, Check] = {}
             broker.waiting = [one for one in broker.waiting if asked.setdefault(one.transactional_id, one) is not one]
+            broker.asked = asked
             broker.is_busy = True
 
         def answered(response: Message | RequestError) -> None:
             with self._lock:
                 broker.is_busy = False
+                left, broker.asked = broker.asked, {}
             self._pump(broker_id)
-            for check, outside in _judged(asked, response).items():
+            for check, outside in _judged(left, response).items():
                 check.done(outside)
 
         address = self._address_of(broker_id)

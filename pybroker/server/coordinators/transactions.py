@@ -60,6 +60,7 @@ class TransactionCoordinator:
     ) -> None:
         self.settings = TransactionSettings.of(config)
         self.send_markers: Callable[[SendMarkers], None] | None = None  # set before it is started
+        self.on_leaders_moved: list[Callable[[], None]] = []  # called when the image has other leaders
         self._replicas = replicas
         self._producer_ids = producer_ids
         self._timer = timer
@@ -195,6 +196,9 @@ class TransactionCoordinator:
                     self._driver.submit_slow(Elected(partition, state.leader_epoch))
                 else:
                     self._resigned(partition)
+        if delta.changed_topics or delta.deleted_topics:
+            for look_again in self.on_leaders_moved:
+                look_again()
 
     def _resigned(self, partition: int) -> None:
         self._writer.unwatch(partition)

@@ -92,6 +92,9 @@ class CoordinatorSetting(DataSetting, Protocol):
     def observe(self, broker: CoordinatorBroker) -> None:
         """After everything that the broker does."""
 
+    def carries_out(self, broker: CoordinatorBroker, effect: Effect) -> None:
+        """What a coordinator of the broker has decided."""
+
 
 class SimDriver:
     """Runs a coordinator's rounds. A `Driver`."""
@@ -154,6 +157,7 @@ class SimDriver:
                 self._broker.hop(MAX_LOAD_US, partial(self._run_load, effect))
             else:
                 self._broker.tell(self._name, effect)
+                self._broker.setting.carries_out(self._broker, effect)
                 self._perform(effect)
         self._set_alarm()
 
@@ -226,7 +230,7 @@ class CoordinatorBroker(BrokerNode):
         super().__init__(schedule, node_id, clock, network, logs, setting)
         self.wall_offset_ms = 0
         self.loses_power = False  # when it crashes next
-        self._own_setting = setting
+        self.setting = setting
 
     # A process.
 
@@ -242,7 +246,7 @@ class CoordinatorBroker(BrokerNode):
 
     def start_handlers(self) -> None:
         super().start_handlers()
-        config = broker_config(self.node_id, self._own_setting.broker_config)
+        config = broker_config(self.node_id, self.setting.broker_config)
         replicas = self.replicas
         timer: Any = _Clock(self)
         self.groups = GroupCoordinator(
@@ -250,14 +254,14 @@ class CoordinatorBroker(BrokerNode):
             replicas,
             monotonic_ms=self.now_ms,
             wall_ms=self.wall_ms,
-            new_uuid=self._own_setting.new_member_id,
+            new_uuid=self.setting.new_member_id,
             new_driver=self._new_driver,
         )
         producer_ids = ProducerIds(self, self.node_id, lambda: self.epoch)
         self.transactions = TransactionCoordinator(
             config, replicas, producer_ids, timer, wall_ms=self.wall_ms, new_driver=self._new_driver
         )
-        self.transactions.settings = replace(self.transactions.settings, max_epoch=self._own_setting.max_producer_epoch)
+        self.transactions.settings = replace(self.transactions.settings, max_epoch=self.setting.max_producer_epoch)
         markers = MarkerWriter(replicas, self.groups, lambda: CALL_TIMEOUT_MS)
         sender = MarkerSender(
             self.node_id,
@@ -280,6 +284,7 @@ class CoordinatorBroker(BrokerNode):
             timer=timer,
             now_ms=self.now_ms,
         )
+        self.transactions.on_leaders_moved += [sender.leaders_moved, checks.leaders_moved]
 
         def verifies() -> bool:
             return True
@@ -344,12 +349,12 @@ class CoordinatorBroker(BrokerNode):
     def deliver(self, life: int, action: Callable[..., None], *args: Any) -> None:
         super().deliver(life, action, *args)
         if self.is_up and not self.is_paused:
-            self._own_setting.observe(self)
+            self.setting.observe(self)
 
     def tell(self, name: str, effect: Effect) -> None:
-        if self._own_setting.trace is not None:
+        if self.setting.trace is not None:
             said = getattr(effect, "response", None) if hasattr(effect, "response") else getattr(effect, "code", effect)
-            self._own_setting.say(self.node_id, f"{name}: {type(effect).__name__} {brief(said)}")
+            self.setting.say(self.node_id, f"{name}: {type(effect).__name__} {brief(said)}")
 
     # In the cluster.
 
@@ -364,7 +369,7 @@ class CoordinatorBroker(BrokerNode):
     def _publish_next(self) -> None:
         self._to_publish.popleft()()
         if self._to_publish:
-            self.hop(self._own_setting.publish_us, self._publish_next)
+            self.hop(self.setting.publish_us, self._publish_next)
 
     def heard_of_heartbeat(self, response: Any) -> None:
         if response is not None and not response.error_code and not response.is_fenced:

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from typing import Final
 
 from pybroker.coordinator.hashing import partition_of
+from pybroker.coordinator.shard import Effect
 from pybroker.coordinator.transaction.transaction import MAX_EPOCH
 from pybroker.log.files import TopicPartition
 from pybroker.log.log import Log
@@ -166,6 +167,9 @@ class CoordinatorWorld(BrokerWorld[CoordinatorBroker]):
 
     def advanced(self, log: Log) -> None:
         """The high watermark of a replica."""
+
+    def carries_out(self, broker: CoordinatorBroker, effect: Effect) -> None:
+        """What a coordinator of the broker has decided."""
 
     # What holds.
 

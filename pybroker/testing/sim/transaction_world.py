@@ -1,10 +1,10 @@
 """A run at the level of transactions: transactional producers on coordinators and partitions that move, from one seed.
 
-What holds all the time: of a transaction all partitions have the same verdict, and a commit only if it was asked for; no
-partition takes anything of an epoch below one that it knows; no replica's last stable offset passes an open transaction; what
-a read_committed consumer gets is committed; an epoch is given to one producer only, the last of an id, which in most runs comes
-soon, to nobody; what is acknowledged is in the log. In the
-end no transaction is open anywhere, each committed one is there as a whole and once, and coordinators are what their logs say.
+What holds all the time: markers go out for what is committed; of a transaction all partitions have the same verdict, and a
+commit only if it was asked for; no partition takes anything of an epoch below one that it knows; no replica's last stable
+offset passes an open transaction; what a read_committed consumer gets is committed; an epoch is given to one producer only, the
+last of an id, which in most runs comes soon, to nobody; what is acknowledged is in the log. In the end no transaction is open
+anywhere, each committed one is there as a whole and once, and coordinators are what their logs say.
 """
 
 from __future__ import annotations
@@ -15,14 +15,19 @@ from typing import Any, Final
 from pybroker.coordinator.group.records import GROUP_RECORD_TYPES
 from pybroker.coordinator.group.shard import GroupShard
 from pybroker.coordinator.records import decode_record
+from pybroker.coordinator.shard import Effect
+from pybroker.coordinator.transaction.records import TRANSACTION_RECORD_TYPES
+from pybroker.coordinator.transaction.requests import SendMarkers
 from pybroker.coordinator.transaction.shard import TransactionShard
 from pybroker.coordinator.transaction.transaction import EPOCH_BUMP, MAX_EPOCH
 from pybroker.log.files import TopicPartition
 from pybroker.log.log import Log
 from pybroker.metadata.controller.features import TRANSACTION_VERSION
 from pybroker.metadata.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from pybroker.protocol.internal.transaction_state import TransactionLogValue
 from pybroker.protocol.records.batch import RecordBatch
 from pybroker.protocol.records.control import ControlType, control_type
+from pybroker.testing.sim.coordinator_node import CoordinatorBroker
 from pybroker.testing.sim.coordinator_world import CoordinatorWorld
 from pybroker.testing.sim.raft_checks import InvariantError
 from pybroker.testing.sim.replays import check_group_replay, check_transaction_replay
@@ -114,6 +119,7 @@ class TransactionWorld(CoordinatorWorld):
         self.partitions: dict[TopicPartition, PartitionTruth] = {}
         self.asked: dict[int, Asked] = {}
         self.verdicts: dict[int, bool] = {}
+        self.decided: set[tuple[int, int, int]] = set()  # producer id, epoch and state of each committed record
         self.holders: dict[tuple[int, int], tuple[int, int]] = {}  # of a producer id and epoch: node and life
         self.facts |= dict.fromkeys(("committed", "aborted", "delivered"), 0)
         for number in range(random.choice((1, 2, 3))):
@@ -179,6 +185,8 @@ class TransactionWorld(CoordinatorWorld):
         return self.partitions[name]
 
     def committed(self, name: TopicPartition, batch: RecordBatch) -> None:
+        if name.topic == TRANSACTIONS_TOPIC:
+            self._note_decisions(batch)
         if name.topic == TRANSACTIONS_TOPIC or not batch.is_transactional:
             return
         ended = self._truth_of(name).take(batch)
@@ -189,6 +197,21 @@ class TransactionWorld(CoordinatorWorld):
             raise InvariantError(f"{name}: {tag} is committed, which nobody asked for")
         if self.verdicts.setdefault(tag, commits) != commits:
             raise InvariantError(f"{name}: {tag} is {'committed' if commits else 'aborted'} here, and elsewhere not")
+
+    def _note_decisions(self, batch: RecordBatch) -> None:
+        for row in batch.records():
+            record = decode_record(TRANSACTION_RECORD_TYPES, row.key, row.value)
+            assert record is not None
+            if isinstance(record.value, TransactionLogValue):
+                value = record.value
+                self.decided.add((value.producer_id, value.producer_epoch, value.transaction_status))
+
+    def carries_out(self, broker: CoordinatorBroker, effect: Effect) -> None:
+        """No marker goes out before the decision is committed, or for one that another coordinator never saw."""
+        if isinstance(effect, SendMarkers):
+            self.observe(broker)
+            if (*effect.producer, effect.prepared.state) not in self.decided:
+                raise InvariantError(f"broker {broker.node_id} sends markers, and {effect.prepared} is not committed")
 
     def advanced(self, log: Log) -> None:
         first = self._truth_of(log.partition).first_open()

@@ -25,6 +25,7 @@ from pybroker.protocol.messages.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from pybroker.server.coordinators import marker_sender
 from pybroker.server.coordinators.marker_sender import RETRY_MS, MarkerSender
 
 OWN = 1
@@ -243,3 +244,45 @@ def test_a_coordinator_that_a_partition_knows_to_be_replaced_stops(world: World)
     world.advance()
     assert len(world.sent) == 1
     assert world.written == []
+
+
+def test_markers_behind_a_broker_that_hangs_go_to_the_new_leader_at_once(world: World) -> None:
+    world.lead(2, 2)
+    world.order("asked", 10, 0, 1)
+    world.order("waiting", 11, 0)
+    world.lead(3, 2)
+    world.sender.leaders_moved()
+    hung, moved = world.sent
+    assert [place for marker in moved.markers for place in places(marker)] == [("t", [0])]
+    moved.answer()
+    world.sent[2].answer()
+    assert world.written == ["waiting"]
+    # What is still the first one's to answer counts when it does.
+    hung.answer()
+    assert world.written == ["waiting", "asked"]
+
+
+def test_what_a_former_leader_says_of_a_marker_that_is_on_its_way_to_the_next_one_does_not_count(world: World) -> None:
+    """With it the transaction were over, and the marker, before KIP-890, would end the next one."""
+    world.lead(2)
+    world.order("a", 10, 0)
+    world.lead(3)
+    world.sender.leaders_moved()
+    before, now = world.sent
+    before.answer()
+    assert world.written == []
+    world.sender.leaders_moved()
+    assert len(world.sent) == 2
+    now.answer()
+    assert world.written == ["a"]
+
+
+def test_a_request_has_so_many_markers_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marker_sender, "MAX_MARKERS", 3)
+    world.lead(2)
+    for number in range(8):
+        world.order(f"id {number}", number, 0)
+    for number in range(4):
+        world.sent[number].answer()
+    assert [len(one.markers) for one in world.sent] == [1, 3, 3, 1]
+    assert len(world.written) == 8

@@ -22,6 +22,7 @@ from pybroker.protocol.messages.transactions import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
+from pybroker.server.coordinators import transaction_checks
 from pybroker.server.coordinators.groups import Pending
 from pybroker.server.coordinators.transaction_checks import Check, Outside, TransactionChecks
 
@@ -185,3 +186,24 @@ def test_what_brokers_may_not_ask_is_nothing_for_producers(world: World) -> None
     found = world.check()
     world.sent[0][2](AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     assert found == [dict.fromkeys((T0, T1), ErrorCode.INVALID_TXN_STATE)]
+
+
+def test_who_waits_for_a_coordinator_that_hangs_is_answered_by_the_next_one(world: World) -> None:
+    world.leader = 2
+    found = [world.check(name) for name in ("asked", "waiting")]
+    (_, request, hung) = world.sent[0]
+    world.leader = 3
+    world.checks.leaders_moved()
+    hung(response(request, ErrorCode.TRANSACTION_ABORTABLE))  # too late
+    for number in (1, 2):
+        port, asked, done = world.sent[number]
+        assert port == 3
+        done(response(asked, ErrorCode.NONE))
+    assert found == [[{}], [{}]]
+
+
+def test_only_so_many_wait_for_one_broker(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_checks, "MAX_WAITING", 2)
+    world.leader = 2
+    found = [world.check(name) for name in ("asked", "a", "b", "c")]
+    assert found == [[], [], [], [dict.fromkeys((T0, T1), ErrorCode.COORDINATOR_NOT_AVAILABLE)]]
