@@ -226,20 +226,21 @@ class CoordinatorRuntime(Generic[S]):
         return hosted.epoch if hosted is not None and hosted.shard is shard else None
 
     def run(self, now_ms: int, wall_ms: int, events: Sequence[Event], *, fires_timers: bool = True) -> list[Effect]:
-        """A round: what is due, then `events` in order. `now_ms` does not jump; `wall_ms` is what records are dated by."""
+        """A round: `events` in order, then what is due: who was heard of in time has not timed out. `now_ms` does not jump;
+        `wall_ms` is what records are dated by."""
         self.now_ms = now_ms
         self._wall_ms = wall_ms
         effects = self._effects = []
-        next_ms = self.timers.next_deadline_ms
-        if fires_timers and next_ms is not None and next_ms <= now_ms:
-            for key in self.timers.take_due(now_ms):
-                self._timed_out(*key)  # type: ignore[misc]
         for event in events:
             try:
                 _HANDLE[type(event)](self, event)
             except Exception:
                 # The others of the round, and their answers, are not to be lost with it.
                 logger.exception("%s: %r failed", self._name, event)
+        next_ms = self.timers.next_deadline_ms
+        if fires_timers and next_ms is not None and next_ms <= now_ms:
+            for key in self.timers.take_due(now_ms):
+                self._timed_out(*key)  # type: ignore[misc]
         if self._open:
             for hosted in list(self._open):
                 if self._linger_ms <= 0 or now_ms >= hosted.batch_due_ms:
@@ -362,11 +363,12 @@ class CoordinatorRuntime(Generic[S]):
                 result = hosted.shard.timed_out(self._wall_ms, key)
             except Exception:
                 logger.exception("%s: the timer %r failed in partition %d", self._name, key, hosted.partition)
+                is_done = False
             else:
-                is_refused = self._take(hosted, result)
-                if is_refused and self._is_current(hosted) and (hosted, key) not in self.timers:
-                    # Nobody else would ask for it again: a member whose session has expired, say.
-                    self.timers.set((hosted, key), self.now_ms + RETRY_TIMER_MS)
+                is_done = not self._take(hosted, result)
+            if not is_done and self._is_current(hosted) and (hosted, key) not in self.timers:
+                # Nobody else would ask for it again: a member whose session has expired, say.
+                self.timers.set((hosted, key), self.now_ms + RETRY_TIMER_MS)
 
     def _take(self, hosted: _Hosted[S], result: Result, verification_guard: int = 0) -> bool:
         """Whether nothing came of it, since its records cannot be written now."""
@@ -386,6 +388,8 @@ class CoordinatorRuntime(Generic[S]):
             if code:
                 self._refused(hosted, result, client_code(code))
                 return True
+        if result.on_written is not None and self._is_current(hosted):
+            result.on_written()
         if result.effects:
             self._defer(hosted, result.effects)
         if not self._linger_ms and hosted.batch is not None:

@@ -51,10 +51,11 @@ class Producer(NamedTuple):
 
 class Result:
     """A decision: records, and what follows once they are committed. Answers that the records' refusal turns into refusals
-    may stand among the effects; `on_refused` says what follows instead, where that is not all. Records that are not atomic
-    may be spread over several batches, and then have no effects."""
+    may stand among the effects; `on_refused` says what follows instead, where that is not all. `on_written` changes what is
+    not in the log, such as timers, once the records are replayed. Records that are not atomic may be spread over several
+    batches, of which the last may be refused after the first are written."""
 
-    __slots__ = ("effects", "is_atomic", "on_refused", "producer", "records")
+    __slots__ = ("effects", "is_atomic", "on_refused", "on_written", "producer", "records")
 
     def __init__(
         self,
@@ -64,12 +65,14 @@ class Result:
         producer: Producer | None = None,
         is_atomic: bool = True,
         on_refused: Callable[[ErrorCode], Sequence[Effect]] | None = None,
+        on_written: Callable[[], None] | None = None,
     ) -> None:
         self.records = list(records)
         self.effects = list(effects)
         self.producer = producer
         self.is_atomic = is_atomic
         self.on_refused = on_refused
+        self.on_written = on_written
 
 
 class Request(NamedTuple):

@@ -6,7 +6,7 @@ into it when that moment comes. `next_deadline_ms` may therefore be earlier than
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from heapq import heappop, heappush
 
 
@@ -45,21 +45,23 @@ class Timers:
     def next_deadline_ms(self) -> int | None:
         return self._heap[0][0] if self._heap else None
 
-    def take_due(self, now_ms: int) -> list[Hashable]:
-        """The keys whose deadline has come, each once, earliest first."""
-        due: list[Hashable] = []
+    def take_due(self, now_ms: int) -> Iterator[Hashable]:
+        """The keys whose deadline has come, each once, earliest first. Whoever takes one may put off or cancel others, which
+        then do not come; what is set meanwhile comes the next time, even if it is due already."""
         heap, queued = self._heap, self._queued
+        looked_at: list[Hashable] = []
         while heap and heap[0][0] <= now_ms:
             moment_ms, _, key = heappop(heap)
-            if queued.get(key) != moment_ms:
-                continue  # an earlier moment was queued later
-            del queued[key]
+            if queued.get(key) == moment_ms:  # else an earlier moment was queued later
+                del queued[key]
+                looked_at.append(key)
+        looked_at.sort(key=lambda key: self._deadlines.get(key, now_ms))
+        for key in looked_at:
             deadline_ms = self._deadlines.get(key)
-            if deadline_ms is None:
+            if deadline_ms is None or key in queued:
                 continue
             if deadline_ms > now_ms:
                 self._push(key, deadline_ms)
             else:
                 del self._deadlines[key]
-                due.append(key)
-        return due
+                yield key

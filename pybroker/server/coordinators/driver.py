@@ -122,13 +122,15 @@ class CoordinatorDriver:
         self._slow.append(event)
         self._rouse()
 
-    def _round(self, inbox: deque[Event], *, fires_timers: bool) -> None:
+    def _round(self, *inboxes: deque[Event], fires_timers: bool) -> None:
         """With the lock held, which it releases."""
         effects: Sequence[Effect] = ()
-        events = _taken(inbox)
+        # Before it looks into them: what was left there in time is heard before a timer of that moment.
+        now_ms = self._now_ms()
+        events = [event for inbox in inboxes for event in _taken(inbox)]
         try:
             if not self._is_stopping:
-                effects = self._runtime.run(self._now_ms(), self._wall_ms(), events, fires_timers=fires_timers)
+                effects = self._runtime.run(now_ms, self._wall_ms(), events, fires_timers=fires_timers)
             self._deadline_ms = self._runtime.deadline_ms
         except Exception:
             logger.exception("a round of the coordinator failed: %s", events)
@@ -159,11 +161,13 @@ class CoordinatorDriver:
     def _run(self) -> None:
         while not self._is_stopping:
             self._wakes_at_ms = -1  # awake: nobody has to wake it
+            # Timers come last: a heartbeat that waited here while somebody was at it must not lose to its session's end.
+            for inbox in (self._slow, self._inbox):
+                for _ in range(len(inbox) // MAX_ROUND_EVENTS):
+                    self._round_lock.acquire()
+                    self._round(inbox, fires_timers=False)
             self._round_lock.acquire()
-            self._round(self._slow, fires_timers=True)
-            if self._inbox:
-                self._round_lock.acquire()
-                self._round(self._inbox, fires_timers=False)
+            self._round(self._slow, self._inbox, fires_timers=True)
             self._sleep()
 
     def _sleep(self) -> None:

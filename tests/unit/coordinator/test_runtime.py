@@ -33,6 +33,7 @@ class Counters:
         self.offsets: list[int] = []
         self.reminded: list[int] = []
         self.waiting: list[Any] = []
+        self.noted: list[dict[str, int]] = []
         self._timers = timers
 
     def handle(self, now_ms: int, request: Request) -> Result:
@@ -42,6 +43,8 @@ class Counters:
             return Result(
                 [record(rest[0], self.values.get(rest[0], 0) + 1)], [Reply(request.token, self.values.get(rest[0], 0) + 1)]
             )
+        if what == "add and note":
+            return Result([record(rest[0], 1)], reply, on_written=lambda: self.noted.append(dict(self.values)))
         if what == "add many":
             return Result([record(name, 1) for name in rest[0]], [] if rest[1:] else reply, is_atomic=not rest[1:])
         if what == "add in transaction":
@@ -550,3 +553,38 @@ def test_a_timer_whose_records_cannot_be_written_comes_again() -> None:
     coordinator.advance(500)
     assert coordinator.shard.values == {"reminders": 2}
     assert coordinator.runtime.deadline_ms is None
+
+
+def test_a_timer_that_fails_by_a_bug_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Result:
+        raise RuntimeError("a bug")
+
+    coordinator = world()
+    coordinator.ask(("remind", 500))
+    with monkeypatch.context() as patched:
+        patched.setattr(Counters, "timed_out", broken)
+        coordinator.advance(500)
+    assert coordinator.shard.values == {}
+    coordinator.advance(500)
+    assert coordinator.shard.values == {"reminders": 1}
+    assert coordinator.runtime.deadline_ms is None
+
+
+def test_who_is_heard_of_in_the_round_in_which_its_time_is_up_is_in_time() -> None:
+    coordinator = world()
+    coordinator.ask(("remind", 500))
+    coordinator.now_ms = 700
+    coordinator.ask(("remind", 500))
+    assert coordinator.shard.reminded == []
+    coordinator.advance(500)
+    assert len(coordinator.shard.reminded) == 1
+
+
+def test_what_follows_from_a_write_follows_when_it_is_accepted_and_never_when_it_is_refused() -> None:
+    coordinator = world()
+    coordinator.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert coordinator.ask(("add and note", "a")).refusal is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert coordinator.shard.noted == []
+    coordinator.log.refuses = ErrorCode.NONE
+    assert coordinator.ask(("add and note", "a")).is_there
+    assert coordinator.shard.noted == [{"a": 1}]

@@ -57,6 +57,21 @@ def test_a_rebalance_under_way_is_lost_and_members_find_their_old_generation() -
     assert first.generation == 2
 
 
+def test_a_member_that_a_rebalance_was_completed_for_does_not_lose_its_place_to_its_old_session() -> None:
+    """After a load all sessions end in the same millisecond. The first of them, the dead leader's, completes the rebalance."""
+    world = World()
+    first, second = Member(world, "first"), Member(world, "second")
+    stabilize(first, second)
+    world.begin()
+    second.topics = ("t", "u")
+    second.join()
+    assert not second.joining.is_there, "it waits for the leader to join again"
+    world.advance(10_000)
+    assert second.learn().generation_id == 2
+    assert second.heartbeat() is ErrorCode.NONE
+    assert second.sync({second.id: b"all"}).response.assignment == b"all"
+
+
 def test_an_assignment_that_was_not_committed_was_never_given_out_and_never_was() -> None:
     world = World()
     member = Member(world)

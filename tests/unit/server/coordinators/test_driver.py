@@ -223,3 +223,22 @@ def test_many_threads_lose_no_event() -> None:
             thread.join()
         wait_until(lambda: len(performed) == 2000, WAIT_S, lambda: f"{len(performed)} of 2000 were done")
     assert len({event.partition for event in performed}) == 2000
+
+
+def test_what_waited_in_the_inbox_comes_before_the_timers_however_much_it_is() -> None:
+    """A heartbeat that was there in time does not lose to its session because somebody was at a long round."""
+    runtime = FakeRuntime()
+    now_ms = 0
+    with driving(runtime, now_ms=lambda: now_ms) as (driver, _):
+        with driver._round_lock:
+            runtime.deadline_ms = 20
+            now_ms = 30
+            events = [HighWatermarkAdvanced(number) for number in range(2500)]
+            for event in events[:-1]:
+                driver.submit(event)
+            driver.submit_slow(events[-1])
+        wait_until(lambda: runtime.deadline_ms is None, WAIT_S, lambda: "the timer has not come")
+    fired = next(place for place, (_, _, fires_timers) in enumerate(runtime.rounds) if fires_timers)
+    heard = [event for _, some, _ in runtime.rounds[: fired + 1] for event in some]
+    assert len(heard) == len(events)
+    assert set(heard) == set(events)
