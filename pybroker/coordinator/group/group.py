@@ -16,8 +16,6 @@ class GroupType(StrEnum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
-    SHARE = "share"
-    STREAMS = "streams"
 
 
 class Committer(NamedTuple):

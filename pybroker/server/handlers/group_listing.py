@@ -5,7 +5,6 @@ Any thread; nothing here waits. A request about several groups is taken apart by
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Final
@@ -38,10 +37,6 @@ NO_NODE: Final = -1
 NO_PORT: Final = -1
 
 FIND_IN_BATCHES: Final = 4
-SHARE_VERSION: Final = 6
-
-# groupId:topicId:partition, which share coordinators go by.
-_SHARE_KEY: Final = re.compile(r".+:[\w-]{22}:\d+")
 
 
 class KeyType(IntEnum):
@@ -86,10 +81,9 @@ class GroupListingHandlers:
                 f"There are no coordinators for keys of type {key_type}; expected 0 (group), 1 (transaction) or 2 (share)."
             )
             return _not_found(key, ErrorCode.INVALID_REQUEST, problem)
-        if key_type == KeyType.SHARE and (request.version < SHARE_VERSION or _SHARE_KEY.fullmatch(key) is None):
-            return _not_found(key, ErrorCode.INVALID_REQUEST)
         if key_type == KeyType.SHARE:
-            return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            # As Apache Kafka says where share groups are off: to wait for their coordinator would be in vain.
+            return _not_found(key, ErrorCode.INVALID_REQUEST)
         is_group = key_type == KeyType.GROUP
         topic = OFFSETS_TOPIC if is_group else TRANSACTIONS_TOPIC
         image = self._image_of()
