@@ -53,15 +53,14 @@ class OffsetStore:
                         seen.add((topic, partition))
                         yield topic, partition
 
-    def groups_with(self, topic: str) -> Iterator[tuple[str, int]]:
-        """Group and partition of every offset, committed or pending, of `topic`."""
-        seen: set[tuple[str, int]] = set()
+    def groups_with(self, topic: str) -> dict[tuple[str, int], list[CommittedOffset]]:
+        """By group and partition the offsets, committed and pending, of `topic`."""
+        found: dict[tuple[str, int], list[CommittedOffset]] = {}
         for groups in (self._groups, *self._pending.values()):
             for group_id, topics in groups.items():
-                for partition in topics.get(topic, ()):
-                    if (group_id, partition) not in seen:
-                        seen.add((group_id, partition))
-                        yield group_id, partition
+                for partition, committed in topics.get(topic, {}).items():
+                    found.setdefault((group_id, partition), []).append(committed)
+        return found
 
     # Replay.
 

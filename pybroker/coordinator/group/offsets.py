@@ -111,15 +111,17 @@ class Offsets:
         topics = []
         for topic in message.topics:
             rows = []
+            topic_id = self._id_of(topic.name) or ZERO_UUID
             for one in topic.partitions:
                 text = one.committed_metadata or ""
                 code = self._metadata_refusal(text)
                 if check is not None and not code:
-                    known = self._cluster().topic(topic.name)
-                    check(ZERO_UUID if known is None else known.topic_id, one.partition_index)
+                    check(topic_id, one.partition_index)
                 rows.append(TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code))
                 if not code:
-                    committed = CommittedOffset(one.committed_offset, one.committed_leader_epoch, text, now_ms)
+                    committed = CommittedOffset(
+                        one.committed_offset, one.committed_leader_epoch, text, now_ms, topic_id=topic_id
+                    )
                     records.append(offset_record(message.group_id, topic.name, one.partition_index, committed))
             topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=rows))
         producer = Producer(message.producer_id, message.producer_epoch)
@@ -146,6 +148,10 @@ class Offsets:
 
         return check
 
+    def _id_of(self, topic: str) -> Uuid | None:
+        known = self._cluster().topic(topic)
+        return None if known is None else known.topic_id
+
     def _metadata_refusal(self, text: str) -> ErrorCode:
         limit = self._settings.metadata_max_length
         # Java counts UTF-16 code units.
@@ -166,24 +172,31 @@ class Offsets:
         # Of a group that is not there nothing is committed: that is no error.
         known = {} if code else self._store.of_group(wanted.group_id)
         if wanted.topics is None:
-            topics = [
-                OffsetFetchResponseTopics(
-                    name=name, partitions=[self._found(message, name, index, one) for index, one in partitions.items()]
-                )
-                for name, partitions in known.items()
-            ]
+            whole = [self._whole_topic(message, name, partitions) for name, partitions in known.items()]
+            topics = [topic for topic in whole if topic.partitions]
         else:
             topics = [self._topic(message, topic, known.get(topic.name, {})) for topic in wanted.topics]
         response = OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics, error_code=ErrorCode.NONE)
         return Result(effects=[Reply(request.token, response)])
 
+    def _whole_topic(self, message: FetchOffsets, name: str, known: Mapping[int, CommittedOffset]) -> OffsetFetchResponseTopics:
+        topic_id = self._id_of(name) or ZERO_UUID
+        rows = [
+            self._found(message, name, index, one)
+            for index, one in known.items()
+            if not _is_other_topic(one.topic_id, topic_id)
+        ]
+        return OffsetFetchResponseTopics(name=name, partitions=rows)
+
     def _topic(
         self, message: FetchOffsets, topic: OffsetFetchRequestTopics, known: Mapping[int, CommittedOffset]
     ) -> OffsetFetchResponseTopics:
         rows = []
+        # Who asks by name means the topic that has it now.
+        topic_id = self._id_of(topic.name) or ZERO_UUID if topic.topic_id == ZERO_UUID else topic.topic_id
         for index in topic.partition_indexes:
             committed = known.get(index)
-            if committed is not None and _is_other_topic(committed.topic_id, topic.topic_id):
+            if committed is not None and _is_other_topic(committed.topic_id, topic_id):
                 committed = None
             rows.append(self._found(message, topic.name, index, committed))
         return OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=rows)
@@ -240,22 +253,35 @@ class Offsets:
             yield offset_tombstone(group_id, topic, partition)
 
     def tombstones_of_topics(self, names: Iterable[str]) -> Iterator[CoordinatorRecord]:
+        """Of topics that were deleted just now. Others that came under the same names keep what is theirs."""
         for topic in names:
-            for group_id, partition in self._store.groups_with(topic):
-                yield offset_tombstone(group_id, topic, partition)
+            present = self._id_of(topic)
+            for (group_id, partition), offsets in self._store.groups_with(topic).items():
+                if present is None or all(one.topic_id != present for one in offsets):
+                    yield offset_tombstone(group_id, topic, partition)
+
+    def tombstones_of_gone_topics(self) -> Iterator[CoordinatorRecord]:
+        """Of all topics that were deleted, whenever that was: while the shard was loaded, or while nothing could be written."""
+        for group_id in self._groups:
+            for topic, partitions in self._store.of_group(group_id).items():
+                present = self._id_of(topic)
+                for partition, committed in partitions.items():
+                    if _is_gone(committed, present) and not self._store.is_pending(group_id, topic, partition):
+                        yield offset_tombstone(group_id, topic, partition)
 
     # Expiry.
 
     def expired(self, now_ms: int, group: Group) -> tuple[list[CoordinatorRecord], bool]:
-        """Tombstones of the offsets that are too old, and whether nothing is left. Topics that the group reads stay."""
+        """Tombstones of the offsets that are too old or whose topic is gone, and whether nothing is left. What the group reads
+        does not grow old."""
         tombstones: list[CoordinatorRecord] = []
         is_all = not self._store.has_open_transactions(group.group_id)
         for topic, partitions in self._store.of_group(group.group_id).items():
-            if group.is_subscribed_to(topic):
-                is_all = False
-                continue
+            is_read = group.is_subscribed_to(topic)
+            present = self._id_of(topic)
             for partition, committed in partitions.items():
-                if self._is_expired(now_ms, group, committed) and not self._store.is_pending(group.group_id, topic, partition):
+                is_over = _is_gone(committed, present) or (not is_read and self._is_expired(now_ms, group, committed))
+                if is_over and not self._store.is_pending(group.group_id, topic, partition):
                     tombstones.append(offset_tombstone(group.group_id, topic, partition))
                 else:
                     is_all = False
@@ -268,6 +294,11 @@ class Offsets:
         if committed.expire_timestamp_ms is not None:
             return now_ms >= committed.expire_timestamp_ms
         return now_ms - start_ms >= self._settings.offsets_retention_ms
+
+
+def _is_gone(committed: CommittedOffset, present: Uuid | None) -> bool:
+    """`present` is the topic that has the name now."""
+    return present is None or _is_other_topic(committed.topic_id, present)
 
 
 def _is_other_topic(one: Uuid, other: Uuid) -> bool:

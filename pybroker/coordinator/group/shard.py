@@ -61,10 +61,11 @@ logger = logging.getLogger(__name__)
 
 NO_EXPIRY: Final = -1
 _EXPIRY: Final = ("expiry",)
+_GONE_TOPICS: Final = ("gone topics",)
 
 
 class TopicsDeleted(NamedTuple):
-    """Topics are gone, and what was committed of them with them."""
+    """Topics are gone, and what was committed of them with them; there may be others of the same names by now."""
 
     names: tuple[str, ...]
 
@@ -91,6 +92,7 @@ class GroupShard:
         self.committed = OffsetStore()
         self._timers = timers
         self._settings = settings
+        self._cluster = cluster
         self._is_loaded = False
         self._now_ms = 0  # of the decision that is replayed next
         self._offsets = Offsets(self.groups, self.committed, settings, cluster)
@@ -109,6 +111,8 @@ class GroupShard:
     def timed_out(self, now_ms: int, key: Hashable) -> Result:
         if key == _EXPIRY:
             return self._expire(now_ms)
+        if key == _GONE_TOPICS:
+            return Result(self._offsets.tombstones_of_gone_topics(), is_atomic=False)
         self._now_ms = now_ms
         assert isinstance(key, tuple)
         kind, group_id, *rest = key
@@ -143,6 +147,8 @@ class GroupShard:
             elif isinstance(group, ConsumerGroup):
                 self._consumers.expect_loaded(group)
         self._timers.set(_EXPIRY, self._settings.retention_check_interval_ms)
+        # Of what was deleted before it was loaded nobody tells it.
+        self._timers.set(_GONE_TOPICS, 0)
         return out
 
     def parked(self) -> list[Token]:
@@ -246,13 +252,19 @@ class GroupShard:
         changed: TopicsChanged = request.message
         for group in self.groups.values():
             if isinstance(group, ConsumerGroup):
-                group.has_new_topics |= changed.has_new
+                if changed.has_new:
+                    group.new_topics_version = self._cluster().version
                 if any(group.is_subscribed_to(name) for name in changed.names):
                     group.refreshed_epoch = None
         return Result()
 
     def _topics_deleted(self, now_ms: int, request: Request) -> Result:
-        return Result(self._offsets.tombstones_of_topics(request.message.names), is_atomic=False)
+        def refused(code: ErrorCode) -> Sequence[Effect]:
+            self._timers.set(_GONE_TOPICS, 0)
+            return ()
+
+        tombstones = self._offsets.tombstones_of_topics(request.message.names)
+        return Result(tombstones, is_atomic=False, on_refused=refused)
 
     def _expire(self, now_ms: int) -> Result:
         """Old offsets, and groups of which nothing is left."""
@@ -322,6 +334,8 @@ class GroupShard:
         group.replay(record.key, record.value)
         if self._is_loaded:
             group.changed_ms = self._now_ms
+            if isinstance(record.key, ConsumerGroupCurrentMemberAssignmentKey) and record.value is not None:
+                self._consumers.expect_revocation(group, group.members[record.key.member_id])
 
 
 def _committed(value: Message, record_offset: int) -> CommittedOffset:

@@ -157,7 +157,7 @@ class GroupCoordinator:
             if deleted.name == OFFSETS_TOPIC:
                 for partition in deleted.partitions:
                     self._resigned(partition)
-            elif deleted.name not in image.topics:
+            else:
                 gone.append(deleted.name)
         if topic is not None:
             for partition in sorted(delta.changed_topics.get(topic.topic_id, ())):

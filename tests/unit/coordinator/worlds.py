@@ -114,14 +114,20 @@ class Cluster:
         self.topics: dict[str, Topic] = {}
         self.configs: dict[str, dict[str, str]] = {}
         self.version = 0
+        self._ids = itertools.count(1)
 
     def add(self, name: str, partitions: int) -> Topic:
         """A topic; or one that is there, with so many partitions."""
         known = self.topics.get(name)
-        topic_id = Uuid(bytes(15) + bytes([len(self.topics) + 1])) if known is None else known.topic_id
+        topic_id = Uuid(next(self._ids).to_bytes(16, "big")) if known is None else known.topic_id
         self.topics[name] = Topic(topic_id, name, partitions)
         self.version += 1
         return self.topics[name]
+
+    def remove(self, name: str) -> None:
+        """What comes under this name later is another topic."""
+        del self.topics[name]
+        self.version += 1
 
     def topic(self, name: str) -> Topic | None:
         return self.topics.get(name)
@@ -187,6 +193,7 @@ class World:
         self.effects: list[Effect] = []  # those that are no answers
         self.loads_at_once = loads_at_once
         self.cluster = Cluster()
+        self.cluster.add("t", 1)
         self._uuids = itertools.count(1)
         self._new_shard = new_shard or self._group_shard
         self._linger_ms = linger_ms

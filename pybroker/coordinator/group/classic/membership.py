@@ -277,6 +277,7 @@ class ClassicMembership:
         if missing:
             logger.warning("group %s: the leader has assigned nothing to %s", group.group_id, ", ".join(missing))
         waiting = []
+        given_up = list(out.effects)
         for member in group.members.values():
             if member.sync is not None:
                 response = _sync_response(group, given.get(member.member_id, NO_ASSIGNMENT))
@@ -287,7 +288,7 @@ class ClassicMembership:
         out.records.append(group.as_record(lambda member: given.get(member.member_id, NO_ASSIGNMENT)))
 
         def refuse(code: ErrorCode) -> Sequence[Effect]:
-            instead = Result(effects=[Refuse(token, code) for token in waiting])
+            instead = Result(effects=[*given_up, *[Refuse(token, code) for token in waiting]])
             self._rebalances.prepare(now_ms, group, f"the assignment could not be stored: {code.name}", instead)
             return instead.effects
 

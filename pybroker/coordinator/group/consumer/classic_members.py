@@ -102,14 +102,21 @@ class ClassicMembers:
         )
         owned = self._owned(subscription)
         goes_back = holder is not None and holder.classic is None
+        is_classic_now = False
         if holder is not None and goes_back and can_downgrade(group, [holder], len(group.members), membership.settings):
             member = self._downgrade(now_ms, group, holder, former, member, owned, out)
+            is_classic_now = True
         else:
             member, _, _ = membership.advance(now_ms, group, former, member, owned, out)
             membership.expect(group.group_id, member_id, message.session_timeout_ms)
-            self._timers.set((MEMBER_SYNC, group.group_id, member_id), message.rebalance_timeout_ms)
-        group.rejoining.discard(member_id)
-        self._timers.cancel((MEMBER_JOIN, group.group_id, member_id))
+
+        def joined() -> None:
+            group.rejoining.discard(member_id)
+            self._timers.cancel((MEMBER_JOIN, group.group_id, member_id))
+            if not is_classic_now:
+                self._timers.set((MEMBER_SYNC, group.group_id, member_id), message.rebalance_timeout_ms)
+
+        out.on_written = joined
         response = JoinGroupResponse(
             error_code=ErrorCode.NONE,
             generation_id=member.epoch,

@@ -81,7 +81,7 @@ class ConsumerGroup:
         self._state: ConsumerState | None = ConsumerState.EMPTY
         # Not in the log. In which epoch the topics were looked at last, None if they have to be again.
         self.refreshed_epoch: int | None = None
-        self.has_new_topics = True
+        self.new_topics_version = 0  # of the metadata that brought the last topics which expressions were not matched with
         self.changed_ms = 0
         self.revocations: dict[str, int] = {}  # epochs that members have to leave before their rebalance timeout
         self.rejoining: set[str] = set()  # classic members that have a deadline to join again
@@ -121,7 +121,7 @@ class ConsumerGroup:
     @property
     def needs_refresh(self) -> bool:
         """Whether the topics have to be looked at again: they have changed, or what was found then was not stored."""
-        return self.refreshed_epoch is None or self.epoch < self.refreshed_epoch
+        return self.refreshed_epoch is None or self.epoch < self.refreshed_epoch or self.has_partition_metadata
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         member_id = None if instance_id is None else self.static_members.get(instance_id)

@@ -43,7 +43,7 @@ from pybroker.coordinator.group.consumer.subscriptions import (
 from pybroker.coordinator.group.consumer.target import assignment_due_ms, retarget
 from pybroker.coordinator.group.group import Group
 from pybroker.coordinator.group.settings import GroupSettings
-from pybroker.coordinator.shard import DelayTimers, Effect, Reply, Request, Result
+from pybroker.coordinator.shard import DelayTimers, Effect, Refuse, Reply, Request, Result
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
@@ -93,7 +93,7 @@ class ConsumerMembership:
 
     def _heartbeat(self, now_ms: int, request: Request, message: ConsumerGroupHeartbeatRequest) -> Result:
         out = Result()
-        group = self._group_for(message, out)
+        group = self._group_for(request, message, out)
         member_id = message.member_id or self._new_uuid()
         if len(group.members) >= self.settings.consumer_max_size and member_id not in group.members:
             raise KafkaError(
@@ -136,7 +136,7 @@ class ConsumerMembership:
         out.effects.append(Reply(request.token, response))
         return out
 
-    def _group_for(self, message: ConsumerGroupHeartbeatRequest, out: Result) -> ConsumerGroup:
+    def _group_for(self, request: Request, message: ConsumerGroupHeartbeatRequest, out: Result) -> ConsumerGroup:
         """Who joins makes a group, and a classic group one of consumers."""
         group_id = message.group_id
         group = self._groups.get(group_id)
@@ -152,12 +152,19 @@ class ConsumerMembership:
             return ConsumerGroup(group_id)
         if not isinstance(group, ClassicGroup):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
-        consumers, records, waiting = upgraded(group, self.cluster(), self.settings)
-        for member in group.members.values():
-            self.expect(group_id, member.member_id, member.session_timeout_ms)
+        classic = group
+        consumers, records, waiting = upgraded(classic, self.cluster(), self.settings)
         out.records += records
         out.effects += waiting
-        logger.info("group %s is one of consumers now, from generation %d on", group_id, group.generation)
+
+        def begin() -> None:
+            logger.info("group %s is one of consumers now, from generation %d on", group_id, classic.generation)
+            for member in classic.members.values():
+                self.expect(group_id, member.member_id, member.session_timeout_ms)
+
+        out.on_written = begin
+        # Those who wait for a rebalance of the classic group then wait on.
+        out.on_refused = lambda code: [Refuse(request.token, code)]
         return consumers
 
     def _dynamic(
@@ -267,8 +274,6 @@ class ConsumerMembership:
         )
         if after != member:
             out.records.append(current_assignment_record(group.group_id, after))
-            if after.classic is None:
-                self._expect_revocation(group, after)
         return after
 
     def _assignment_interval_ms(self, group: ConsumerGroup) -> int:
@@ -343,16 +348,20 @@ class ConsumerMembership:
 
     def expect_loaded(self, group: ConsumerGroup) -> None:
         """Everybody in the log gets a whole session, and who has to give something up a whole rebalance timeout."""
-        overrides = self.cluster().group_configs(group.group_id)
+        cluster = self.cluster()
+        overrides = cluster.group_configs(group.group_id)
         session_ms = int(overrides.get("consumer.session.timeout.ms", self.settings.consumer_session_timeout_ms))
+        group.new_topics_version = cluster.version
         for member in group.members.values():
             self.expect(group.group_id, member.member_id, session_ms)
-            if member.classic is None:
-                self._expect_revocation(group, member)
+            self.expect_revocation(group, member)
 
-    def _expect_revocation(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+    def expect_revocation(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        """Of one whose assignment is in the log. Those of the classic protocol have other deadlines, and a static member that
+        is away gives nothing up."""
         key = (REVOCATION, group.group_id, member.member_id)
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
+        is_due = member.classic is None and member.epoch >= JOINING
+        if is_due and member.state is MemberState.UNREVOKED_PARTITIONS:
             group.revocations[member.member_id] = member.epoch
             self._timers.set(key, member.rebalance_timeout_ms)
         else:

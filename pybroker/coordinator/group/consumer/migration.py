@@ -104,7 +104,6 @@ def upgraded(
             waiting.append(Reply(one.join, join_refusal(ErrorCode.REBALANCE_IN_PROGRESS, one.member_id)))
         if one.sync is not None:
             waiting.append(Refuse(one.sync, ErrorCode.REBALANCE_IN_PROGRESS))
-        one.join = one.sync = None
     return consumers, [*group.tombstones(), *records], waiting
 
 

@@ -126,10 +126,9 @@ def _resolve(
             _check(new)
             wanted[new] += 1
     since_ms = now_ms - max((one.timestamp_ms for one in regexes.values()), default=0)
+    has_new_topics = any(one.version < group.new_topics_version for one in regexes.values())
     # A clock that was set back is not waited for.
-    is_due = since_ms < 0 or (
-        since_ms > MIN_REFRESH_MS and (group.has_new_topics or since_ms > settings.regex_refresh_interval_ms)
-    )
+    is_due = since_ms < 0 or (since_ms > MIN_REFRESH_MS and (has_new_topics or since_ms > settings.regex_refresh_interval_ms))
     stale = [regex for regex in wanted if is_due or regex not in regexes]
     is_anew = False
     for regex in stale:
@@ -138,8 +137,6 @@ def _resolve(
         is_anew |= regex not in regexes or topics != regexes[regex].topics
         regexes[regex] = ResolvedRegex(topics, cluster.version, now_ms)
         out.records.append(regex_record(group.group_id, regex, regexes[regex]))
-    if is_due:
-        group.has_new_topics = False
     return regexes, is_anew
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from unit.coordinator.worlds import Answer, World
 
+from pybroker.base.ids import ZERO_UUID
 from pybroker.coordinator.group.offsets import FetchOffsets
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.internal.consumer_protocol import ConsumerProtocolSubscription
@@ -188,13 +189,17 @@ def send_commit(
     retention_ms: int = -1,
 ) -> Answer:
     row = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata=metadata)
+    known = world.cluster.topic(topic)
     message = OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=generation,
         member_id=member_id,
         group_instance_id=instance,
         retention_time_ms=retention_ms,
-        topics=[OffsetCommitRequestTopic(name=topic, partitions=[row])],
+        # With the id, as the broker's handlers fill it in.
+        topics=[
+            OffsetCommitRequestTopic(name=topic, topic_id=ZERO_UUID if known is None else known.topic_id, partitions=[row])
+        ],
     )
     return world.ask(message, version)
 

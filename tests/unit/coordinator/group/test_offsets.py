@@ -160,10 +160,10 @@ def test_everything_of_a_group(world: World) -> None:
 
 
 def test_an_offset_of_a_topic_of_the_same_name_that_was_deleted_since_is_not_found(world: World) -> None:
-    old, new = Uuid(b"o" * 16), Uuid(b"n" * 16)
-    row = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
-    topic = OffsetCommitRequestTopic(name="t", topic_id=old, partitions=[row])
-    world.ask(OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=[topic]))
+    commit(world, 5)
+    old = world.cluster.topics["t"].topic_id
+    world.cluster.remove("t")
+    new = world.cluster.add("t", 1).topic_id
 
     def found(topic_id: Uuid) -> int:
         wanted = OffsetFetchRequestTopics(name="t", topic_id=topic_id, partition_indexes=[0])
@@ -171,7 +171,9 @@ def test_an_offset_of_a_topic_of_the_same_name_that_was_deleted_since_is_not_fou
         return int(response.topics[0].partitions[0].committed_offset)
 
     assert (found(old), found(new)) == (5, -1)
-    assert committed(world) == 5
+    assert committed(world) == -1, "who asks by name means the topic that is there"
+    everything = world.ask(FetchOffsets(OffsetFetchRequestGroup(group_id="g", topics=None))).response
+    assert everything.topics == []
 
 
 # Deletion.
@@ -214,15 +216,98 @@ def test_a_group_is_deleted_with_its_offsets_when_nobody_is_in_it(world: World) 
     assert (groups(world), committed(world)) == ([], -1)
 
 
+def delete_topic(world: World, name: str = "t", *, and_again: bool = False) -> None:
+    """`and_again`: another has its name before anybody is told."""
+    world.cluster.remove(name)
+    if and_again:
+        world.cluster.add(name, 1)
+    world.run(RequestedOfAll(Request(TopicsDeleted((name,)))))
+
+
+def stored(world: World, group: str = "g") -> set[tuple[str, int]]:
+    return set(world.shard.committed.partitions_of(group))
+
+
 def test_a_topic_takes_the_offsets_of_all_groups_with_it(world: World) -> None:
     for group in ("g", "h"):
         commit(world, 5, group=group)
         commit(world, 6, group=group, topic="kept")
     commit_in_transaction(world, 9)
-    world.run(RequestedOfAll(Request(TopicsDeleted(("t",)))))
+    delete_topic(world)
     end_transaction(world)
     assert [committed(world, group) for group in ("g", "h")] == [-1, -1]
     assert [committed(world, group, "kept") for group in ("g", "h")] == [6, 6]
+
+
+def test_a_topic_that_is_created_again_at_once_does_not_inherit_the_offsets(world: World) -> None:
+    commit(world, 5)
+    commit(world, 4, partition=1)
+    world.cluster.remove("t")
+    world.cluster.add("t", 2)
+    commit(world, 6, partition=1)
+    world.run(RequestedOfAll(Request(TopicsDeleted(("t",)))))
+    assert stored(world) == {("t", 1)}
+    assert [committed(world, partition=partition) for partition in (0, 1)] == [-1, 6]
+
+
+def test_a_topic_that_is_deleted_while_nothing_can_be_written_takes_its_offsets_when_it_can(world: World) -> None:
+    commit(world, 5)
+    world.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+    delete_topic(world, and_again=True)
+    world.advance(2000)
+    assert stored(world) == {("t", 0)}
+    world.log.refuses = ErrorCode.NONE
+    world.advance(500)
+    assert stored(world) == set()
+
+
+def test_a_topic_that_is_deleted_while_the_shard_is_loaded_takes_its_offsets_with_it(world: World) -> None:
+    world.cluster.add("kept", 1)
+    commit(world, 5)
+    commit(world, 6, topic="kept")
+    world.loads_at_once = False
+    world.begin()
+    delete_topic(world, and_again=True)
+    world.load()
+    assert committed(world) == -1
+    world.advance(0)
+    assert stored(world) == {("kept", 0)}
+
+
+def test_offsets_of_a_former_topic_that_a_transaction_kept_are_swept_when_they_expire(world: World) -> None:
+    commit(world, 5)
+    commit_in_transaction(world, 9)
+    world.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+    delete_topic(world, and_again=True)
+    world.log.refuses = ErrorCode.NONE
+    end_transaction(world)
+    assert committed(world) == -1, "it was committed for the former topic"
+    world.advance(600_000)
+    assert stored(world) == set()
+
+
+def test_the_offset_of_an_open_transaction_for_a_new_topic_is_not_swept_with_the_old_topics(world: World) -> None:
+    commit(world, 5)
+    world.cluster.remove("t")
+    world.cluster.add("t", 1)
+    commit_in_transaction(world, 9)
+    world.run(RequestedOfAll(Request(TopicsDeleted(("t",)))))
+    world.begin()
+    world.advance(600_000)
+    end_transaction(world)
+    assert committed(world) == 9
+
+
+def test_a_group_with_more_offsets_than_fit_a_batch_is_deleted(world: World) -> None:
+    for partition in range(50):
+        commit(world, 5, partition=partition)
+    commit(world, 5, group="h")
+    world.log.max_bytes = 1000
+    deleted = world.ask(DeleteGroupsRequest(groups_names=["g", "h"])).response.results
+    assert [row.error_code for row in deleted] == [ErrorCode.NONE] * 2
+    assert len(world.log.batches[0]) > 51 + 2
+    world.begin()
+    assert (groups(world), stored(world)) == ([], set())
 
 
 # Expiry.

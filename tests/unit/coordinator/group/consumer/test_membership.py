@@ -405,3 +405,70 @@ def test_an_expression_is_looked_at_again_though_the_clock_was_set_back(world: W
     changed(world, "u", has_new=True)
     settle(member)
     assert member.owned == partitions(0, 1, 2, 3, 4, 5) | partitions(0, 1, topic="u")
+
+
+def test_a_new_topic_is_not_missed_when_the_news_cannot_be_written(world: World) -> None:
+    member = Consumer(world, "m", topics=None, regex="t.*")
+    settle(member)
+    world.advance(20_000)
+    world.cluster.add("t2", 1)
+    changed(world, "t2", has_new=True)
+    world.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert member.heartbeat() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.refuses = ErrorCode.NONE
+    settle(member)
+    assert ("t2", 0) in member.owned
+
+
+def test_topics_that_come_while_the_coordinator_moves_are_not_missed(world: World) -> None:
+    member = Consumer(world, "m", topics=None, regex="t.*")
+    settle(member)
+    world.advance(20_000)
+    world.cluster.add("t2", 1)
+    world.begin()
+    settle(member)
+    assert ("t2", 0) in member.owned
+
+
+def test_who_is_told_to_give_up_by_an_answer_that_was_never_given_is_not_removed_for_it(world: World) -> None:
+    """The deadline of a revocation follows the log: what could not be written asks nothing of anybody."""
+    first, second = Consumer(world, "first", rebalance_ms=20_000), Consumer(world, "second")
+    settle(first)
+    second.heartbeat()
+    world.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert first.heartbeat() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.refuses = ErrorCode.NONE
+    assert second.leave() == ErrorCode.NONE
+    first.epoch = 2
+    world.advance(20_000)
+    assert [member.member_id for member in describe(first).members] == ["first"]
+
+
+def test_who_does_not_give_up_has_its_deadline_though_its_answer_could_not_be_written(world: World) -> None:
+    first, second = Consumer(world, "first", rebalance_ms=20_000), Consumer(world, "second")
+    settle(first)
+    first.gives_up = False
+    second.heartbeat()
+    first.heartbeat()
+    kept, first.owned = first.owned, set(first.assigned)
+    world.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert first.heartbeat() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.refuses = ErrorCode.NONE
+    first.owned = kept
+    world.advance(20_000)
+    assert first.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_sets_the_distance_of_its_own_assignments(world: World) -> None:
+    world.cluster.configs["g"] = {"consumer.assignment.interval.ms": "7000"}
+    first, second = Consumer(world, "first"), Consumer(world, "second")
+    world.advance(10_000)
+    first.heartbeat()
+    second.heartbeat()
+    assert describe(first).group_state == "Assigning"
+    world.advance(6999)
+    second.heartbeat()
+    assert describe(first).group_state == "Assigning"
+    world.advance(1)
+    settle(first, second)
+    assert len(second.owned) == 3

@@ -110,13 +110,19 @@ class ClassicConsumer:
         raise AssertionError("it is told to join again and again")
 
 
+def alone(world: World, name: str) -> Member:
+    """The one member of a stable classic group."""
+    member = Member(world, name)
+    member.join()
+    world.advance(6001)
+    member.learn()
+    member.sync({member.id: encoded(0, 1, 2, 3)})
+    return member
+
+
 def upgraded(world: World) -> tuple[ClassicConsumer, Consumer]:
     """A stable classic group of one that a consumer of the new protocol has joined."""
-    former = Member(world, "old")
-    former.join()
-    world.advance(6001)
-    former.learn()
-    former.sync({former.id: encoded(0, 1, 2, 3)})
+    former = alone(world, "old")
     old = ClassicConsumer(world, former.id, owned=(0, 1, 2, 3))
     old.generation = former.generation
     return old, Consumer(world, "new")
@@ -181,6 +187,67 @@ def test_a_classic_member_that_is_told_to_join_and_does_not_is_removed(world: Wo
         world.advance(4000)
         new.heartbeat()
     assert old.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("parks_a_sync", [False, True])
+def test_a_consumer_that_is_refused_leaves_the_rebalance_of_a_classic_group_alone(world: World, parks_a_sync: bool) -> None:
+    leader, waiting = alone(world, "leader"), Member(world, "waiting")
+    parked = waiting.join()
+    if parks_a_sync:
+        leader.join()
+        leader.learn()
+        waiting.learn()
+        parked = waiting.sync()
+    assert not parked.is_there
+    assert Consumer(world, "new", topics=None, regex="(").heartbeat() == ErrorCode.INVALID_REGULAR_EXPRESSION
+    world.settings.consumer_max_size = 2
+    assert Consumer(world, "new").heartbeat() == ErrorCode.GROUP_MAX_SIZE_REACHED
+    if not parks_a_sync:
+        assert leader.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+        leader.join()
+        leader.learn()
+        waiting.learn()
+        parked = waiting.sync()
+    leader.sync({leader.id: b"one", waiting.id: b"other"})
+    assert parked.response.assignment == b"other"
+
+
+def test_an_upgrade_that_cannot_be_written_leaves_the_rebalance_of_a_classic_group_alone(world: World) -> None:
+    alone(world, "leader")
+    waiting, new = Member(world, "waiting"), Consumer(world, "new")
+    waiting.join()
+    world.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert new.heartbeat() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not waiting.joining.is_there
+    world.log.refuses = ErrorCode.NONE
+    assert new.heartbeat() == ErrorCode.NONE
+    assert waiting.joining.code is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_who_is_refused_again_and_again_keeps_no_dead_member_of_a_classic_group_alive(world: World) -> None:
+    old, _ = upgraded(world)
+    for _ in range(11):
+        assert Consumer(world, "new", topics=None, regex="(").heartbeat() == ErrorCode.INVALID_REGULAR_EXPRESSION
+        world.advance(1000)
+    assert old.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_classic_member_whose_joining_cannot_be_written_has_no_more_time_to_join(world: World) -> None:
+    old, new = upgraded(world)
+    new.heartbeat()
+    assert old.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    for _ in range(59):
+        world.advance(1000)
+        new.heartbeat()
+        assert old.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    world.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert old.join() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.refuses = ErrorCode.NONE
+    old.heartbeat()
+    world.advance(1000)
+    assert old.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID, "a minute ago it was told"
+    settle(new)
+    assert len(new.owned) == 4
 
 
 def test_migration_that_is_off() -> None:
