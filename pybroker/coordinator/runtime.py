@@ -10,11 +10,11 @@ replayed, nobody knows better than the log: the shard is thrown away and loaded 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from pybroker.coordinator.commitment import Commitment
 from pybroker.coordinator.shard import (
     DelayTimers,
     Effect,
@@ -126,14 +126,6 @@ class Phase(Enum):
     FAILED = "failed"
 
 
-class _Deferred(NamedTuple):
-    """Effects that wait for the high watermark to reach `offset`."""
-
-    offset: int
-    deadline_ms: int
-    effects: list[Effect]
-
-
 class _Hosted(Generic[S]):
     """A partition that this broker leads. Compared by identity: a partition that is led again is another one."""
 
@@ -142,8 +134,7 @@ class _Hosted(Generic[S]):
         "batch_due_ms",
         "batch_effects",
         "batch_limit",
-        "committed",
-        "deferred",
+        "commitment",
         "epoch",
         "next_offset",
         "partition",
@@ -158,15 +149,13 @@ class _Hosted(Generic[S]):
         self.epoch = epoch
         self.phase = Phase.LOADING
         self.next_offset = 0  # of the next record, those in the open batch counted
-        self.committed = 0  # the high watermark
+        self.commitment = Commitment()
         self.batch: BatchBuilder | None = None
         self.batch_limit = 0
         self.batch_due_ms = 0  # when it has lingered for long enough
         self.batch_effects: list[Effect] = []
-        self.deferred: deque[_Deferred] = deque()
 
 
-_NEVER_MS: Final = 1 << 62
 _UNLOADED: Final[Any] = None
 _COMMIT_TIMEOUT: Final = "commit timeout"
 _RETRY: Final = "retry"
@@ -280,8 +269,7 @@ class CoordinatorRuntime(Generic[S]):
         """Nobody gets the answer that waits for a commit, and what is parked is not ours to answer any more."""
         del self._hosted[hosted.partition]
         self._open.pop(hosted, None)
-        waiting = [effect for deferred in hosted.deferred for effect in deferred.effects] + hosted.batch_effects
-        hosted.deferred.clear()
+        waiting = hosted.commitment.take_all() + hosted.batch_effects
         hosted.batch_effects = []
         hosted.batch = None
         tokens = [effect.token for effect in waiting if isinstance(effect, (Reply, Refuse))]
@@ -297,7 +285,7 @@ class CoordinatorRuntime(Generic[S]):
             return
         hosted.phase = Phase.ACTIVE
         hosted.next_offset = event.end_offset
-        hosted.committed = self._writer.high_watermark(event.partition, hosted.epoch)
+        hosted.commitment.reach(self._writer.high_watermark(event.partition, hosted.epoch))
         try:
             result = hosted.shard.loaded(self._wall_ms)
         except Exception as error:
@@ -562,14 +550,14 @@ class CoordinatorRuntime(Generic[S]):
             self._effects += _refusals(effects, ErrorCode.NOT_COORDINATOR)
         elif hosted.batch is not None:
             hosted.batch_effects += effects
-        elif hosted.committed >= hosted.next_offset:
+        elif hosted.commitment.high_watermark >= hosted.next_offset:
             self._effects += effects
         else:
             deadline_ms = self.now_ms + self._commit_timeout_ms()
             # Earlier ones have earlier deadlines, or none any more.
             if (hosted, _COMMIT_TIMEOUT) not in self.timers:
                 self.timers.set((hosted, _COMMIT_TIMEOUT), deadline_ms)
-            hosted.deferred.append(_Deferred(hosted.next_offset, deadline_ms, effects))
+            hosted.commitment.wait(hosted.next_offset, deadline_ms, effects)
 
     def _high_watermark_advanced(self, event: HighWatermarkAdvanced) -> None:
         hosted = self._hosted.get(event.partition)
@@ -577,28 +565,16 @@ class CoordinatorRuntime(Generic[S]):
             self._committed_up_to(hosted, self._writer.high_watermark(event.partition, hosted.epoch))
 
     def _committed_up_to(self, hosted: _Hosted[S], high_watermark: int) -> None:
-        hosted.committed = max(hosted.committed, high_watermark)
-        deferred = hosted.deferred
-        while deferred and deferred[0].offset <= hosted.committed:
-            self._effects += deferred.popleft().effects
-        if not deferred:
+        self._effects += hosted.commitment.reach(high_watermark)
+        if hosted.commitment.is_idle:
             self.timers.cancel((hosted, _COMMIT_TIMEOUT))
 
     def _give_up(self, hosted: _Hosted[S]) -> None:
         """Refuse whom the replicas have kept waiting for too long; what has to follow the commit still does."""
-        kept: deque[_Deferred] = deque()
-        for one in hosted.deferred:
-            if one.deadline_ms > self.now_ms:
-                kept.append(one)
-                continue
-            code = client_code(ErrorCode.REQUEST_TIMED_OUT)
-            self._effects += [Refuse(effect.token, code) for effect in one.effects if isinstance(effect, (Reply, Refuse))]
-            rest = [effect for effect in one.effects if not isinstance(effect, (Reply, Refuse))]
-            if rest:
-                kept.append(_Deferred(one.offset, _NEVER_MS, rest))
-        hosted.deferred = kept
-        next_ms = min((one.deadline_ms for one in kept), default=_NEVER_MS)
-        if next_ms < _NEVER_MS:
+        tokens, next_ms = hosted.commitment.give_up(self.now_ms)
+        code = client_code(ErrorCode.REQUEST_TIMED_OUT)
+        self._effects += [Refuse(token, code) for token in tokens]
+        if next_ms is not None:
             self.timers.set((hosted, _COMMIT_TIMEOUT), next_ms)
 
 

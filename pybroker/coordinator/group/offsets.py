@@ -266,7 +266,12 @@ class Offsets:
             for topic, partitions in self._store.of_group(group_id).items():
                 present = self._id_of(topic)
                 for partition, committed in partitions.items():
-                    if _is_gone(committed, present) and not self._store.is_pending(group_id, topic, partition):
+                    # Of a million nearly all are of topics that are there.
+                    if (
+                        committed.topic_id != present
+                        and _is_gone(committed, present)
+                        and not self._store.is_pending(group_id, topic, partition)
+                    ):
                         yield offset_tombstone(group_id, topic, partition)
 
     # Expiry.
