@@ -142,11 +142,16 @@ class ClassicMembers:
         """The last member of the new protocol comes back as a static one of the classic protocol."""
         membership = self._membership
         subscribed = subscribe(now_ms, group, former, member, membership.cluster(), membership.settings, out)
-        is_assigned = group.target_epoch >= subscribed.epoch
-        if is_assigned:
+        is_settled = group.target_epoch >= subscribed.epoch
+        if is_settled:
             target = group.target_of(member)
             member = membership.reconcile(group, member, target, group.target_epoch, subscribed, owned, out)
-        membership.downgrade(now_ms, group, [holder], member, out, rebalances=not is_assigned)
+            is_settled = all(
+                one.is_reconciled_to(group.target_epoch)
+                for one in (member, *group.members.values())
+                if one.member_id != holder.member_id
+            )
+        membership.downgrade(now_ms, group, [holder], member, out, rebalances=not is_settled)
         return member
 
     def _owned(self, subscription: ConsumerProtocolSubscription) -> Owned:

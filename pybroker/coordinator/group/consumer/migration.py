@@ -152,6 +152,14 @@ def _plain(member: ConsumerMember) -> Assignment:
     return {topic_id: frozenset(partitions) for topic_id, partitions in member.assigned.items()}
 
 
+def _held(member: ConsumerMember) -> Assignment:
+    """What it has, and what it has not given up yet."""
+    held = {topic_id: set(partitions) for topic_id, partitions in member.assigned.items()}
+    for topic_id, partitions in member.pending_revocation.items():
+        held.setdefault(topic_id, set()).update(partitions)
+    return {topic_id: frozenset(partitions) for topic_id, partitions in held.items()}
+
+
 # Downgrade.
 
 
@@ -168,7 +176,8 @@ def downgraded(
     cluster: ClusterView,
 ) -> list[CoordinatorRecord]:
     """The records that make it a classic group. `joining` is a static member that takes the place of one of `gone`, and whose
-    own records have been written."""
+    own records have been written. Each has what it holds, not what it is to have: nobody else may get it before it has let go,
+    and the group may be one of consumers again before that."""
     gone_ids = {member.member_id for member in gone}
     staying = [member for member in group.members.values() if member.member_id not in gone_ids]
     ids = [*group.members]
@@ -192,5 +201,5 @@ def downgraded(
     classic.protocol_name = classic.elected_protocol()
     for member in staying:
         one = classic.members[member.member_id]
-        one.assignment = encoded_assignment(group.target_of(member), one.metadata(classic.protocol_name), cluster)
+        one.assignment = encoded_assignment(_held(member), one.metadata(classic.protocol_name), cluster)
     return [*group_tombstones(group.group_id, ids, group.regexes), classic.as_record(lambda one: one.assignment)]

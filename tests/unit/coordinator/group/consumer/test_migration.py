@@ -170,6 +170,22 @@ def test_the_last_consumer_leaves_and_the_group_is_classic_again(world: World) -
     assert world.shard.groups["g"].members.keys() == {old.member_id}
 
 
+def test_a_group_that_is_classic_for_a_moment_gives_nothing_away_that_somebody_still_holds(world: World) -> None:
+    old, new = upgraded(world)
+    new.heartbeat()
+    assert old.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS, "it is to give half of it up, and has not yet"
+    assert new.leave() == ErrorCode.NONE
+    world.advance(1)
+    assert world.shard.groups["g"].type == "classic"
+    another = Consumer(world, "another")
+    another.heartbeat()
+    another.heartbeat()
+    assert another.owned == set(), "all is still the classic member's"
+    old.follow()
+    settle(another)
+    assert {partition for _, partition in another.owned} == set(range(4)) - set(old.owned)
+
+
 def test_a_silent_classic_member_is_removed_after_its_own_session(world: World) -> None:
     old, new = upgraded(world)
     new.heartbeat()
