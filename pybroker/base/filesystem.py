@@ -11,6 +11,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -113,6 +114,16 @@ def sync_file(filesystem: FileSystem, path: str) -> None:
         file.sync()
     finally:
         file.close()
+
+
+@contextmanager
+def nothing_lost(path: str) -> Iterator[None]:
+    """A sync that fails under it is an EIO, whatever the reason, a full disk too: what was to be written may be gone, and the
+    next try would not miss it."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(errno.EIO, f"a flush failed: {error.strerror}", path) from error
 
 
 def remove_tree(filesystem: FileSystem, path: str) -> None:

@@ -12,7 +12,7 @@ import threading
 from struct import Struct
 from typing import ClassVar, Final, NamedTuple
 
-from pybroker.base.filesystem import FileSystem, Mapping
+from pybroker.base.filesystem import FileSystem, Mapping, nothing_lost
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 NO_TIMESTAMP: Final = -1
@@ -106,14 +106,15 @@ class Index:
         """Entries and size of the file on disk."""
         with self._lock:
             if self._is_dirty:
-                self._is_dirty = False
-                if self._map is not None:
-                    self._map.flush()
                 file = self._filesystem.open(self.path)
                 try:
-                    file.sync()
+                    with nothing_lost(self.path):
+                        if self._map is not None:
+                            self._map.flush()
+                        file.sync()
                 finally:
                     file.close()
+                self._is_dirty = False
 
     def release(self) -> None:
         """Let go of the map; the next use maps again."""
@@ -130,7 +131,7 @@ class Index:
             self.path = path
 
     def rename(self, path: str) -> None:
-        """Give the file, if there is one, another name; nobody finds it missing, and makes a new one, in between."""
+        """Give the file, if there is one, another name; nobody looks for it by the old one in between."""
         with self._lock:
             if self._filesystem.exists(self.path):
                 self._filesystem.rename(self.path, path)
@@ -153,7 +154,7 @@ class Index:
         """The map of what the file holds, made if need be. Called with the lock held, as everything below."""
         mapping = self._map
         if mapping is None:
-            file = self._filesystem.open(self.path, create=True)
+            file = self._filesystem.open(self.path)
             try:
                 size = file.size()
                 whole = size - size % self.entry.size

@@ -9,6 +9,7 @@ are not ours are left alone.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from contextlib import closing
 
@@ -40,14 +41,12 @@ from pybroker.log.open_segments import OpenSegments
 from pybroker.log.producer_state import ProducerStates
 from pybroker.log.recovery import OrderedMap, one_by_one, scan_segment, stitch_segment
 from pybroker.log.segment import Segment
-from pybroker.log.transaction_index import ROW_BYTES
 
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int], None]
 
-# Suffix, bytes of an entry, and what stands for the size of a file that is not there: only the last may be missing.
-INDEX_FILES = ((INDEX, OffsetIndex.entry.size, 1), (TIME_INDEX, TimeIndex.entry.size, 1), (TRANSACTION_INDEX, ROW_BYTES, 0))
+INDEX_SUFFIXES = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 
 def open_log(
@@ -165,8 +164,11 @@ class _Loader:
         segments = self._segments(files)
         leader_epochs = self._leader_epochs()
         recovered = len(segments) if is_clean else self._first_to_recover(segments, recovery_point)
-        for number, segment in enumerate(segments[:recovered]):
-            self._check_indexes(segment, segments[:number], is_complete=is_clean or number + 1 < recovered)
+        for number, segment in enumerate(segments):
+            if not segment.size_bytes:
+                self._make_missing_indexes(segment)
+            elif number < recovered:
+                self._check_indexes(segment, segments[:number], is_complete=is_clean or number + 1 < recovered)
         stop = len(segments) - 1 if segments and self._is_empty(segments[-1]) else len(segments)
         if recovered < stop:
             segments = self._recover(segments, recovered, stop)
@@ -287,14 +289,20 @@ class _Loader:
     def _is_empty(self, segment: Segment) -> bool:
         """Whether there is nothing in it to recover, nor in its indexes."""
         return not segment.size_bytes and not any(
-            self.index_sizes.get(file_name(segment.base_offset, suffix)) for suffix, _, _ in INDEX_FILES
+            self.index_sizes.get(file_name(segment.base_offset, suffix)) for suffix in INDEX_SUFFIXES
         )
 
+    def _make_missing_indexes(self, segment: Segment) -> None:
+        """Of a segment that is empty: a crash may have left nothing but the file for its records."""
+        for index in (segment.index, segment.time_index):
+            if os.path.basename(index.path) not in self.index_sizes:
+                index.create()
+
     def _check_indexes(self, segment: Segment, before: list[Segment], *, is_complete: bool) -> None:
-        if not segment.size_bytes or (is_complete and self._look_right(segment)):
+        if is_complete and self._look_right(segment):
             return
         try:
-            segment.sanity_check()
+            segment.sanity_check(is_complete=is_complete)
             if not is_complete:
                 segment.complete_time_index()
         except CorruptIndexError as error:
@@ -302,11 +310,15 @@ class _Loader:
             stitch_segment(segment, scan_segment(segment), self._producers_before(segment, before), sync=True)
 
     def _look_right(self, segment: Segment) -> bool:
-        """Whether the indexes are there and of whole entries: enough for those that were flushed, and spares opening them."""
-        return all(
-            self.index_sizes.get(file_name(segment.base_offset, suffix), absent) % entry_bytes == 0
-            for suffix, entry_bytes, absent in INDEX_FILES
-        )
+        """Whether the indexes, which were flushed, may be believed by their sizes alone: that spares opening most of them.
+
+        Every time index ends with the highest timestamp; an empty one is right only for records without any. The rows of
+        aborted transactions, which few segments have, are looked at.
+        """
+        places, times, aborted = (self.index_sizes.get(file_name(segment.base_offset, suffix)) for suffix in INDEX_SUFFIXES)
+        if places is None or places % OffsetIndex.entry.size or not times or times % TimeIndex.entry.size:
+            return False
+        return not aborted
 
     def _producers_before(self, segment: Segment, before: list[Segment]) -> ProducerStates:
         """The producers as of the start of `segment`, by a snapshot and the segments `before`: aborted transactions that

@@ -117,6 +117,7 @@ class Log(LogReader):
         self._commits_at_once = True
         # Where the data ends: before the end of the log, if that was truncated to where no batch begins.
         self._data_end = log_end_offset
+        self.truncations = 0  # so far: whoever looked at the log without its lock knows by it that there was one meanwhile
 
     # Appending.
 
@@ -211,7 +212,7 @@ class Log(LogReader):
                 offset += count
                 stamped.append((data, offset - 1, max_timestamp))
             try:
-                done = segment.append_plain(stamped, offsets[0], config.segment_bytes, config.segment_ms - self._jitter_ms)
+                done = segment.append_plain(stamped, offsets[0], config.segment_bytes, config.roll_ms - self._jitter_ms)
             except OSError:
                 # The careful way meets it again and tells of it.
                 done = 0
@@ -343,17 +344,17 @@ class Log(LogReader):
         return segment
 
     def _new_jitter(self) -> int:
-        """How much earlier than segment.ms the segment rolls, so that many logs do not roll at once."""
-        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        """How much earlier than otherwise the segment rolls, so that many logs do not roll at once."""
+        bound = min(self.config.segment_jitter_ms, self.config.roll_ms)
         return self._draw_below(bound) if bound > 0 else 0
 
     def flush(self, upto: int | None = None, *, now_ms: int | None = None) -> None:
         """Put everything below the offset `upto`, or the end of the log, on disk, and move the recovery point there."""
-        end, segments = self._end[0], self.segments
-        if self._is_closed:
-            return
+        with self.lock:
+            end, segments, start, truncations = self._end[0], self.segments, self.recovery_point, self.truncations
+            if self._is_closed:
+                return
         upto = end if upto is None else min(upto, end)
-        start = self.recovery_point
         if upto > start:
             first = max(0, bisect_right(segments, start, key=_base_offset) - 1)
             for segment in segments[first:]:
@@ -361,9 +362,9 @@ class Log(LogReader):
                     segment.flush()
             self._sync_names()
             with self.lock:
-                # A truncation meanwhile took the recovery point down with it, and the end of the log.
-                if self._end[0] >= upto and upto > self.recovery_point >= start:
-                    self.recovery_point = upto
+                # What a truncation meanwhile dropped may be there again, written anew and not on disk.
+                if self.truncations == truncations:
+                    self.recovery_point = max(self.recovery_point, upto)
         if now_ms is not None:
             self.last_flush_ms = now_ms
 
@@ -493,6 +494,7 @@ class Log(LogReader):
                 self.leader_epochs.truncate_from_end(offset)
                 return False
             logger.info("%s: truncating to offset %d from %d", self.partition, offset, self._end[0])
+            self.truncations += 1
             if offset < self.segments[0].base_offset:
                 self.truncate_fully_and_start_at(offset, now_ms)
                 return True
@@ -523,6 +525,7 @@ class Log(LogReader):
         with self.lock:
             self._check_open()
             logger.info("%s: dropping everything to start anew at offset %d", self.partition, offset)
+            self.truncations += 1
             # Readers see one log or the other, never none.
             dropped = self.segments
             self._delete_segments(dropped[::-1], at_once=True)

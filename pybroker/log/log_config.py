@@ -17,7 +17,7 @@ _LEVEL_KEYS = {Codec.GZIP: "compression.gzip.level", Codec.LZ4: "compression.lz4
 @dataclass(slots=True, frozen=True)
 class LogConfig:
     segment_bytes: int
-    segment_ms: int
+    roll_ms: int  # segment.ms, or less where the active segment would keep max.compaction.lag.ms from being held
     segment_jitter_ms: int
     segment_index_bytes: int
     index_interval_bytes: int
@@ -57,9 +57,10 @@ class LogConfig:
         """From a topic's effective configs by their keys; what is not given stands at its default."""
         given = {name: key.default for name, key in TOPIC.items()} | dict(values or {})
         codec = _CODECS.get(given["compression.type"])
+        is_compacted = "compact" in given["cleanup.policy"]
         return cls(
             segment_bytes=given["segment.bytes"],
-            segment_ms=given["segment.ms"],
+            roll_ms=min(given["segment.ms"], given["max.compaction.lag.ms"]) if is_compacted else given["segment.ms"],
             segment_jitter_ms=given["segment.jitter.ms"],
             segment_index_bytes=given["segment.index.bytes"],
             index_interval_bytes=given["index.interval.bytes"],
@@ -69,7 +70,7 @@ class LogConfig:
             retention_ms=given["retention.ms"],
             max_message_bytes=given["max.message.bytes"],
             is_deleted="delete" in given["cleanup.policy"],
-            is_compacted="compact" in given["cleanup.policy"],
+            is_compacted=is_compacted,
             codec=codec,
             codec_level=given[_LEVEL_KEYS[codec]] if codec in _LEVEL_KEYS else None,
             is_append_time=given["message.timestamp.type"] == "LogAppendTime",

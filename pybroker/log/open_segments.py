@@ -7,7 +7,7 @@ clock: each gets a second chance if it was used since the hand last passed. Any 
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import OrderedDict
 from typing import Protocol
 
 
@@ -20,7 +20,7 @@ class Closable(Protocol):
 class OpenSegments:
     def __init__(self, limit: int = 1000) -> None:
         self._limit = limit
-        self._segments: deque[Closable] = deque()
+        self._segments: OrderedDict[Closable, None] = OrderedDict()  # in the order in which the hand passes
         self._lock = threading.Lock()
 
     def opened(self, segment: Closable) -> None:
@@ -30,21 +30,20 @@ class OpenSegments:
             segments = self._segments
             if len(segments) >= self._limit:
                 for _ in range(len(segments)):
-                    victim = segments.popleft()
+                    victim, _ = segments.popitem(last=False)
                     if not victim.used:
                         break
                     victim.used = False
-                    segments.append(victim)
+                    segments[victim] = None
                 else:
-                    victim = segments.popleft()
-            segments.append(segment)
+                    victim, _ = segments.popitem(last=False)
+            segments[segment] = None
         if victim is not None:
             victim.release()
 
     def closed(self, segment: Closable) -> None:
         with self._lock:
-            if segment in self._segments:
-                self._segments.remove(segment)
+            self._segments.pop(segment, None)
 
     def __len__(self) -> int:
         return len(self._segments)

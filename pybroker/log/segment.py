@@ -6,13 +6,12 @@ by the log, and those never change. Files are opened at first use and let go whe
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from pybroker.base.filesystem import Buffer, File, FileSystem
+from pybroker.base.filesystem import Buffer, File, FileSystem, nothing_lost
 from pybroker.log.files import CLEANED, INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, file_name
 from pybroker.log.index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, CorruptIndexError, OffsetIndex, TimeIndex, TimestampOffset
 from pybroker.log.log_config import LogConfig
@@ -74,6 +73,7 @@ class Segment:
         "_file",
         "_filesystem",
         "_index_interval_bytes",
+        "_is_longer",
         "_max",
         "_naming",
         "_open_segments",
@@ -112,6 +112,7 @@ class Segment:
         self._index_interval_bytes = config.index_interval_bytes
         self._file: File | None = None
         self._naming = threading.Lock()  # held while the file changes its name, or is opened by it
+        self._is_longer = False  # the file than what it holds: by room taken in advance, or by a write that came to nothing
         self._bytes_since_index_entry = 0
         self._max: TimestampOffset | None = None  # the highest timestamp, read from the index when first asked for
         self._rolling_timestamp: int | None = None
@@ -129,43 +130,56 @@ class Segment:
 
     def _open(self, *, create: bool = False) -> File:
         with self._naming:
-            file = self._file = self._filesystem.open(self.path(LOG), create=create)
-        self._open_segments.opened(self)
+            file = self._file
+            if file is None:
+                file = self._file = self._filesystem.open(self.path(LOG), create=create)
+                self._open_segments.opened(self)
         return file
 
     # Writing.
 
     def create(self, config: LogConfig) -> None:
         """Make the files, so that the segment is there when the log is next opened."""
-        file = self._open(create=True)
-        if config.preallocate:
-            file.truncate(config.segment_bytes)
-        self.index.create()
-        self.time_index.create()
+        try:
+            file = self._open(create=True)
+            if config.preallocate:
+                self._is_longer = True
+                file.truncate(config.segment_bytes)
+            self.index.create()
+            self.time_index.create()
+        except OSError:
+            self.forget()
+            raise
 
     def append(self, data: Buffer, batches: Sequence[RecordBatch]) -> None:
         """`batches` are those in `data`, offsets assigned. On an OSError nothing has been appended."""
         position = self.size_bytes
-        (self._file or self.file).write(position, data)
         before = self._max, self._bytes_since_index_entry
+        file = self._file or self.file
+        try:
+            file.write(position, data)
+        except OSError:
+            self._is_longer = True
+            raise
         try:
             for batch in batches:
                 self._note(position, batch.base_offset + batch.last_offset_delta, batch.max_timestamp, batch.size_bytes)
                 position += batch.size_bytes
         except OSError:
+            self._is_longer = True
             self._max, self._bytes_since_index_entry = before
             self._drop_entries(batches[0].base_offset)
             raise
         self.size_bytes = position
 
-    def append_plain(self, batches: Sequence[StampedBatch], first_offset: int, segment_bytes: int, segment_ms: int) -> int:
+    def append_plain(self, batches: Sequence[StampedBatch], first_offset: int, segment_bytes: int, roll_ms: int) -> int:
         """As `append`, of as many of `batches` as need no new segment, by one write; 0, with nothing done, if not even the
         first fits or files would have to be opened."""
         file, started, highest = self._file, self._rolling_timestamp, self._max
         if file is None or started is None or highest is None:
             return 0
         start = position = self.size_bytes
-        latest = started + segment_ms
+        latest = started + roll_ms
         last = self.base_offset + MAX_RELATIVE_OFFSET
         pieces: list[memoryview] = []
         # Each of them may take an entry.
@@ -176,7 +190,11 @@ class Segment:
             pieces.append(data)
         if not pieces:
             return 0
-        file.write(start, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        try:
+            file.write(start, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        except OSError:
+            self._is_longer = True
+            raise
         position = start
         unindexed, interval = self._bytes_since_index_entry, self._index_interval_bytes
         try:
@@ -191,6 +209,7 @@ class Segment:
                 unindexed += len(data)
                 position += len(data)
         except OSError:
+            self._is_longer = True
             self._drop_entries(first_offset)
             raise
         self._max, self._bytes_since_index_entry, self.size_bytes = highest, unindexed, position
@@ -224,7 +243,7 @@ class Segment:
         size = self.size_bytes
         if size > config.segment_bytes - incoming_bytes:
             return size > 0
-        if size > 0 and self._waited_ms(now_ms, max_timestamp) > config.segment_ms - jitter_ms:
+        if size > 0 and self._waited_ms(now_ms, max_timestamp) > config.roll_ms - jitter_ms:
             return True
         return self.index.is_full or self.time_index.is_full or not self.can_hold(last_offset)
 
@@ -240,19 +259,21 @@ class Segment:
 
     def became_inactive(self) -> None:
         """The last entry of the time index tells the segment's highest timestamp; then the files are cut to size."""
-        if self.file.size() > self.size_bytes:
-            self.file.truncate(self.size_bytes)
+        self._cut_to_size()
         self.time_index.maybe_append(*self.highest_timestamp)
         self.index.trim()
         self.time_index.trim()
 
+    def _cut_to_size(self) -> None:
+        """A start that finds the clean stop it expects takes the file for what the segment holds."""
+        if self._is_longer:
+            self.file.truncate(self.size_bytes)
+            self._is_longer = False
+
     def flush(self) -> None:
         file = self.file
-        try:
+        with nothing_lost(file.path):
             file.sync()
-        except OSError as error:
-            # Whatever the reason, a full disk too: what was to be written may be gone, and the next try would not miss it.
-            raise OSError(errno.EIO, f"a flush failed: {error.strerror}", file.path) from error
         self.index.flush()
         self.time_index.flush()
         self.transaction_index.flush()
@@ -393,11 +414,13 @@ class Segment:
 
     # Recovery.
 
-    def sanity_check(self) -> None:
-        """CorruptIndexError if an index cannot be right and must be rebuilt."""
+    def sanity_check(self, *, is_complete: bool = False) -> None:
+        """CorruptIndexError if an index cannot be right and must be rebuilt; `is_complete`: nothing has to be added to it."""
         self.index.sanity_check(self.size_bytes)
         self.time_index.sanity_check()
         self.transaction_index.sanity_check()
+        if is_complete and not self.time_index.entry_count and any(batch.max_timestamp > 0 for _, batch in self.batches()):
+            raise CorruptIndexError("the time index is empty, though there are records with a timestamp")
 
     def complete_time_index(self) -> None:
         """Add the last entry, which a crash just behind a roll may have cost; CorruptIndexError if there is a wrong one."""
@@ -506,19 +529,20 @@ class Segment:
 
     def forget(self) -> None:
         """As `release`, for good: it no longer counts among the open ones."""
-        self._open_segments.closed(self)
-        self.release()
+        with self._naming:
+            self._open_segments.closed(self)
+            self.release()
 
     def close(self) -> None:
         """As `release`, with the highest timestamp noted, the files cut to what they hold, and the indexes on disk: after a
         clean stop they are believed."""
         if self._max is not None:
             self.time_index.maybe_append(*self._max)
-        if self._file is not None:
-            if self._file.size() > self.size_bytes:
-                self._file.truncate(self.size_bytes)
-            self._open_segments.closed(self)
-            self._file = None
+        self._cut_to_size()
+        with self._naming:
+            if self._file is not None:
+                self._open_segments.closed(self)
+                self._file = None
         self.index.close()
         self.time_index.close()
         if self.size_bytes:

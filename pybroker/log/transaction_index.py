@@ -13,7 +13,7 @@ import threading
 from struct import Struct
 from typing import Final, NamedTuple
 
-from pybroker.base.filesystem import File, FileSystem
+from pybroker.base.filesystem import File, FileSystem, nothing_lost
 from pybroker.log.index import CorruptIndexError
 
 logger = logging.getLogger(__name__)
@@ -117,7 +117,9 @@ class TransactionIndex:
         with self._lock:
             self._write()
             if self._is_dirty:
-                self._opened().sync()
+                file = self._opened()
+                with nothing_lost(self.path):
+                    file.sync()
                 self._is_dirty = False
 
     def release(self) -> None:
@@ -150,12 +152,12 @@ class TransactionIndex:
     def _write(self) -> None:
         if self._unwritten:
             self._is_dirty = True
-            self._opened().write(self._size - len(self._unwritten), self._unwritten)
+            self._opened(create=True).write(self._size - len(self._unwritten), self._unwritten)
             self._unwritten = b""
 
-    def _opened(self) -> File:
+    def _opened(self, *, create: bool = False) -> File:
         if self._file is None:
-            self._file = self._filesystem.open(self.path, create=True)
+            self._file = self._filesystem.open(self.path, create=create)
         return self._file
 
     def _rows(self) -> list[AbortedTransaction]:

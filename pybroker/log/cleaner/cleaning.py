@@ -15,7 +15,7 @@ from pybroker.base.filesystem import FileSystem
 from pybroker.log.cleaner.job import CleanedSegment, CleanerStats, CleaningJob, SourceSegment
 from pybroker.log.cleaner.offset_map import OffsetMap
 from pybroker.log.cleaner.transactions import PassedTransactions
-from pybroker.log.files import CLEANED, INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, file_name
+from pybroker.log.files import CLEANED, INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, file_name, parse_file
 from pybroker.log.index import MAX_RELATIVE_OFFSET, TimeIndex
 from pybroker.log.log_config import LogConfig
 from pybroker.log.open_segments import OpenSegments
@@ -273,7 +273,8 @@ def group_segments(segments: Sequence[SourceSegment], job: CleaningJob) -> Itera
 def remove_cleaned(filesystem: FileSystem, directory: str) -> None:
     """What a cleaning that failed left behind."""
     for entry in list(filesystem.scan(directory)):
-        if entry.name.endswith(CLEANED):
+        file = parse_file(entry.name)
+        if file is not None and file.state == CLEANED:
             filesystem.remove(f"{directory}/{entry.name}")
 
 

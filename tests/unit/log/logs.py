@@ -46,7 +46,7 @@ def opened(
         LogConfig.of(overrides),
         now_ms=now_ms,
         background=background or Inline(),
-        open_segments=open_segments or OpenSegments(),
+        open_segments=OpenSegments() if open_segments is None else open_segments,
         is_clean=is_clean,
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,

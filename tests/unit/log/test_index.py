@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.base.filesystem import FileSystem, OsFileSystem, read_file
+from pybroker.base.filesystem import FileSystem, OsFile, OsFileSystem, read_file
 from pybroker.log.index import (
     EVEN_FROM,
     FIRST_CAPACITY,
@@ -24,7 +27,9 @@ from pybroker.log.index import (
     TimeIndex,
     TimestampOffset,
 )
-from pybroker.testing.disk import SimDisk
+from pybroker.testing.disk import SimDisk, SimFile
+
+AnyIndex = TypeVar("AnyIndex", OffsetIndex, TimeIndex)
 
 BASE = 1_000
 MAX_BYTES = 1024 * 1024
@@ -37,11 +42,18 @@ def fs(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def offset_index(fs: FileSystem, max_bytes: int = MAX_BYTES) -> OffsetIndex:
-    return OffsetIndex(fs, "i", BASE, max_bytes)
+    return made(OffsetIndex(fs, "i", BASE, max_bytes), fs)
 
 
 def time_index(fs: FileSystem, max_bytes: int = MAX_BYTES) -> TimeIndex:
-    return TimeIndex(fs, "t", BASE, max_bytes)
+    return made(TimeIndex(fs, "t", BASE, max_bytes), fs)
+
+
+def made(index: AnyIndex, fs: FileSystem) -> AnyIndex:
+    """With its file, if there is none yet."""
+    if not fs.exists(index.path):
+        index.create()
+    return index
 
 
 def filled(fs: FileSystem, count: int) -> OffsetIndex:
@@ -49,6 +61,52 @@ def filled(fs: FileSystem, count: int) -> OffsetIndex:
     for number in range(1, count + 1):
         index.append(BASE + number * 10, number * 100)
     return index
+
+
+def test_a_late_reader_makes_no_file_where_one_was_deleted(fs: FileSystem) -> None:
+    index = filled(fs, 3)
+    index.release()
+    fs.remove(index.path)
+    with pytest.raises(FileNotFoundError):
+        index.lookup(BASE + 10)
+    assert not fs.exists(index.path)
+
+
+class Descriptors(OsFileSystem):
+    def __init__(self) -> None:
+        self.are_short = False
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> OsFile:
+        if self.are_short:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+def test_a_flush_that_found_no_descriptor_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    synced: list[str] = []
+    monkeypatch.setattr(OsFile, "sync", lambda file: synced.append(file.path))
+    disk = Descriptors()
+    index = filled(disk, 3)
+    disk.are_short = True
+    with pytest.raises(OSError, match="Too many open files"):
+        index.flush()
+    disk.are_short = False
+    index.flush()
+    assert synced == ["i"]
+
+
+def test_a_sync_that_failed_is_an_io_error_since_the_next_would_not_miss_what_it_lost(fs: FileSystem) -> None:
+    index = filled(fs, 3)
+
+    def full(file: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(OsFile if isinstance(fs, OsFileSystem) else SimFile, "sync", full)
+        with pytest.raises(OSError, match="a flush failed: No space left") as caught:
+            index.flush()
+    assert caught.value.errno == errno.EIO
 
 
 def file_size(fs: FileSystem, path: str) -> int:
@@ -219,7 +277,10 @@ class TestTruncation:
 
 class TestSanity:
     def test_a_missing_one(self, fs: FileSystem) -> None:
-        for check in (lambda: offset_index(fs).sanity_check(100), time_index(fs).sanity_check):
+        places, times = offset_index(fs), time_index(fs)
+        fs.remove(places.path)
+        fs.remove(times.path)
+        for check in (lambda: places.sanity_check(100), times.sanity_check):
             with pytest.raises(CorruptIndexError, match="missing"):
                 check()
 

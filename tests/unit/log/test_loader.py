@@ -5,12 +5,15 @@ import random
 from pathlib import Path
 
 import pytest
-from support.batches import batch, sized_batch
+from support.batches import batch, marker, sized_batch
 from unit.log.logs import NOW_MS, opened, read_all
 
 from pybroker.base.ids import Uuid
 from pybroker.log.log import Log
+from pybroker.log.producer_entry import AppendOrigin
 from pybroker.log.producer_snapshot import write_snapshot
+from pybroker.log.transaction_index import AbortedTransaction
+from pybroker.protocol.records.control import ControlType
 from pybroker.testing.disk import SimDisk
 
 SMALL = {"segment.bytes": 1000, "index.interval.bytes": 100}
@@ -96,7 +99,7 @@ def test_only_segments_from_the_recovery_point_on_are_scanned(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-@pytest.mark.parametrize("damage", ["missing", "short"])
+@pytest.mark.parametrize("damage", ["missing", "short", "empty"])
 def test_a_missing_or_damaged_index_is_rebuilt(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, suffix: str, damage: str
 ) -> None:
@@ -107,6 +110,10 @@ def test_a_missing_or_damaged_index_is_rebuilt(
     path = Path(log.segments[0].path(suffix))
     if damage == "missing":
         path.unlink()
+    elif damage == "empty":
+        if suffix == ".index":
+            pytest.skip("without entries it finds everything all the same, from the start of the segment on")
+        path.write_bytes(b"")
     else:
         path.write_bytes(path.read_bytes()[:-3])
     again = opened(tmp_path, SMALL, is_clean=True, recovery_point=30)
@@ -114,6 +121,33 @@ def test_a_missing_or_damaged_index_is_rebuilt(
     assert snapshot(again) == before
     again.close()
     assert indexes(again) == whole
+
+
+def test_a_time_index_is_empty_where_no_record_has_a_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = opened(tmp_path)
+    log.append_as_leader(batch(timestamp=-1), 0, NOW_MS)
+    log.close()
+    assert opened(tmp_path, is_clean=True, recovery_point=1).log_end_offset == 1
+    assert "rebuilding" not in caplog.text
+
+
+@pytest.mark.parametrize("at", [1, 18])  # the version; the last offset
+def test_a_transaction_index_of_the_right_size_with_a_wrong_row_is_rebuilt(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, at: int
+) -> None:
+    log = opened(tmp_path)
+    log.producers.verifies_transactions = False
+    log.append_as_leader(batch(producer_id=5, producer_epoch=0, sequence=0, transactional=True), 0, NOW_MS)
+    abort = marker(ControlType.ABORT, 5)
+    log.append_as_leader(abort, 0, NOW_MS, origin=AppendOrigin.COORDINATOR, transaction_version=0)
+    log.close()
+    path = Path(log.active.path(".txnindex"))
+    damaged = bytearray(path.read_bytes())
+    damaged[at] ^= 0x80
+    path.write_bytes(damaged)
+    again = opened(tmp_path, is_clean=True, recovery_point=2)
+    assert "rebuilding the indexes of segment 0" in caplog.text
+    assert again.aborted_transactions(0, 2) == [AbortedTransaction(5, 0, 1, 2)]
 
 
 def test_an_index_that_apache_kafka_left_preallocated_is_read_up_to_its_entries(tmp_path: Path) -> None:
@@ -236,6 +270,16 @@ def test_an_empty_log_keeps_its_indexes(tmp_path: Path) -> None:
     log.close_files()
     assert opened(tmp_path).log_end_offset == 0
     assert [path.stat().st_ino for path in paths] == before
+
+
+def test_an_empty_segment_whose_indexes_a_crash_cost_gets_new_ones(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.close_files()
+    for suffix in (".index", ".timeindex"):
+        Path(log.active.path(suffix)).unlink()
+    again = opened(tmp_path)
+    again.append_as_leader(batch(), 0, NOW_MS)
+    assert [offset for offset, _ in read_all(again)] == [0]
 
 
 def test_an_empty_segment_with_entries_in_its_indexes_gets_new_ones(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from pybroker.log.background import Inline
 from pybroker.log.log import Log
 from pybroker.log.log_config import LogConfig
 from pybroker.log.log_reader import LogReader
+from pybroker.log.open_segments import OpenSegments
 from pybroker.log.producer_entry import AppendOrigin
 from pybroker.log.segment import BatchPlace, Segment
 from pybroker.log.transaction_index import AbortedTransaction
@@ -473,6 +475,71 @@ def test_a_full_disk_fails_the_append_and_nothing_else() -> None:
     assert read_all(log) == [(0, b"before"), (1, b"after")]
     log.close()
     assert read_all(opened("data", filesystem=disk, is_clean=True)) == [(0, b"before"), (1, b"after")]
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_half_a_batch_that_a_full_disk_took_is_gone_after_a_clean_stop_though_its_file_was_let_go_of(is_plain: bool) -> None:
+    disk = SimDisk()
+    open_segments = OpenSegments(limit=1)
+    log = opened("data", filesystem=disk, open_segments=open_segments)
+    append(log, b"before")
+    log.flush()
+    disk.capacity_bytes = sum(entry.size for entry in disk.scan(log.directory)) + 200
+    append_too_much = partial(append, log, bytes(5000))
+    if is_plain:
+        append_too_much = partial(log.active.append_plain, [(memoryview(bytes(5000)), 1, NOW_MS)], 1, 10**6, 10**6)
+    with pytest.raises(OSError, match="No space left"):
+        append_too_much()
+    disk.capacity_bytes = None
+    opened("other", filesystem=disk, open_segments=open_segments)
+    log.close()
+    again = opened("data", filesystem=disk, is_clean=True, recovery_point=1)
+    assert append(again, b"after") == 1
+    assert read_all(again) == [(0, b"before"), (1, b"after")]
+
+
+def test_room_taken_in_advance_is_given_back_by_a_clean_stop_though_the_file_was_let_go_of(tmp_path: Path) -> None:
+    settings = {"preallocate": True, "segment.bytes": 10_000}
+    open_segments = OpenSegments(limit=1)
+    log = opened(tmp_path / "data", settings, open_segments=open_segments)
+    append(log, b"before")
+    opened(tmp_path / "other", open_segments=open_segments)
+    log.close()
+    assert Path(log.active.path(".log")).stat().st_size == log.active.size_bytes < 100
+
+
+def test_a_flush_vouches_for_nothing_that_a_truncation_meanwhile_had_written_anew(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    for _ in range(10):
+        append(log, b"kept")
+    log.flush()
+    for _ in range(10):
+        append(log, b"dropped")
+    flush = Segment.flush
+
+    def truncated_meanwhile(flushed: Segment) -> None:
+        flush(flushed)
+        patched.undo()
+        log.truncate_to(15, NOW_MS)
+        for _ in range(20):
+            append(log, b"new")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Segment, "flush", truncated_meanwhile)
+        log.flush()
+    assert (log.recovery_point, log.log_end_offset) == (10, 35)
+    log.flush()
+    assert log.recovery_point == 35
+
+
+def test_a_compacted_log_rolls_in_time_for_its_max_compaction_lag(tmp_path: Path) -> None:
+    settings = {"cleanup.policy": ["compact"], "segment.ms": 1000, "max.compaction.lag.ms": 100}
+    log = opened(tmp_path, settings)
+    for timestamp in (0, 100, 101):
+        log.append_as_leader(batch([b"value"], keys=[b"key"], timestamp=NOW_MS + timestamp), 0, NOW_MS)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    assert LogConfig.of(settings | {"cleanup.policy": ["delete"]}).roll_ms == 1000
+    assert LogConfig.of(settings | {"segment.ms": 50}).roll_ms == 50
 
 
 class SyncedFile(OsFile):

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.batches import batch, joined, parsed, records, sized_batch
+from support.faulty_disk import FaultyDisk
 
-from pybroker.base.filesystem import FileSystem, OsFileSystem
+from pybroker.base.filesystem import FileSystem, OsFile, OsFileSystem
 from pybroker.log.files import DELETED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX
 from pybroker.log.index import MAX_RELATIVE_OFFSET, CorruptIndexError, OffsetPosition, TimestampOffset
 from pybroker.log.log_config import LogConfig
@@ -474,3 +475,42 @@ def test_a_reader_of_a_closed_segment_that_is_just_renamed_finds_all_of_it_and_m
     assert found == [(600, segment.time_index.entry_count)] * 4
     assert found[0][1] > 0
     assert {path.suffix for path in tmp_path.iterdir()} == {DELETED}
+
+
+def test_readers_that_open_a_segment_at_once_open_it_once(tmp_path: Path) -> None:
+    open_segments = OpenSegments(10)
+    segment = Segment(OsFileSystem(), str(tmp_path), BASE, config(), open_segments, created_ms=0)
+    segment.create(config())
+    segment.forget()
+    barrier = threading.Barrier(8)
+
+    class Counting(OsFileSystem):
+        def open(self, path: str, *, create: bool = False, read_only: bool = False) -> OsFile:
+            opened.append(path)
+            return super().open(path, create=create, read_only=read_only)
+
+    opened: list[str] = []
+    segment._filesystem = Counting()
+
+    def read() -> None:
+        barrier.wait()
+        segment._open()
+
+    threads = [threading.Thread(target=read) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(opened), len(open_segments)) == (1, 1)
+    segment.forget()
+    assert len(open_segments) == 0
+
+
+def test_a_segment_that_could_not_be_made_is_not_among_the_open_ones(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    open_segments = OpenSegments(10)
+    segment = Segment(disk, str(tmp_path), BASE, config(), open_segments, created_ms=0)
+    disk.full.add(segment.path(TIME_INDEX))
+    with pytest.raises(OSError, match="No space left"):
+        segment.create(config())
+    assert len(open_segments) == 0

@@ -290,9 +290,11 @@ def test_a_damaged_batch_sets_the_partition_aside_and_changes_nothing(tmp_path: 
     data = bytearray(path.read_bytes())
     data[-2] ^= 1
     path.write_bytes(data)
+    foreign = path.parent / "my-notes.cleaned"
+    foreign.touch()
     assert topic.clean() is None
     assert path.read_bytes() == data
-    assert not list(path.parent.glob("*.cleaned"))
+    assert list(path.parent.glob("*.cleaned")) == [foreign], "what we did not write stays"
     assert topic.manager.uncleanable == {topic.log.partition}
     assert "orders-0 cannot be cleaned" in caplog.text
     assert "CRC" in caplog.text
