@@ -456,12 +456,8 @@ class Log(LogReader):
             self.producers.on_high_watermark_updated(self.high_watermark)
             self._first_unstable_offset = self.producers.first_unstable_offset
 
-    def commit_all(self) -> None:
-        """No other replica has to be waited for: the high watermark is the end of the log."""
-        with self.lock:
-            self._commit_all()
-
     def _commit_all(self) -> None:
+        """No other replica has to be waited for: the high watermark is the end of the log."""
         self.high_watermark = end = self._end[0]
         if self._first_unstable_offset is not None:
             self.producers.on_high_watermark_updated(end)
@@ -652,13 +648,13 @@ class Log(LogReader):
         with self.lock:
             new = f"{os.path.dirname(self.directory)}/{name}"
             self.filesystem.rename(self.directory, new)
-            if sync:
-                self.filesystem.sync_dir(os.path.dirname(new))
             self.directory = new
             self.leader_epochs.moved(f"{new}/{LEADER_EPOCH_CHECKPOINT}")
             self.producers.snapshots.directory = new
             for segment in self.segments:
                 segment.directory_moved(new)
+            if sync:
+                self.filesystem.sync_dir(os.path.dirname(new))
 
     def close(self) -> None:
         """A snapshot of the producers spares the next start a replay. Nothing can be appended after it."""

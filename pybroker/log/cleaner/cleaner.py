@@ -6,7 +6,6 @@ Belongs to one thread; several cleaners share a `CleanerManager`. No clock of it
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from pybroker.log.cleaner.dirtiness import Dirtiness
@@ -19,7 +18,7 @@ from pybroker.log.cleaner.job import (
     LastRecord,
     SourceSegment,
 )
-from pybroker.log.cleaner.manager import CleanerManager, log_dir_of
+from pybroker.log.cleaner.manager import CleanerManager
 from pybroker.log.cleaner.process import WorkerDiedError
 from pybroker.log.cleaner.runner import Runner
 from pybroker.log.files import CLEANED, TopicPartition
@@ -31,8 +30,6 @@ DEATHS_ALLOWED: Final = 3
 
 logger = logging.getLogger(__name__)
 
-OnDiskError = Callable[[str, OSError], None]
-
 
 class Cleaner:
     def __init__(
@@ -41,15 +38,11 @@ class Cleaner:
         runner: Runner,
         open_segments: OpenSegments,
         config: CleanerConfig | None = None,
-        *,
-        on_disk_error: OnDiskError | None = None,
     ) -> None:
-        """`on_disk_error` is told the log directory whose disk has failed."""
         self.config = config or CleanerConfig()
         self._manager = manager
         self._runner = runner
         self._open_segments = open_segments
-        self._on_disk_error = on_disk_error
         self._deaths: dict[TopicPartition, int] = {}
 
     def clean_once(self, now_ms: int) -> CleanerStats | None:
@@ -70,7 +63,7 @@ class Cleaner:
         except CleaningAbortedError:
             logger.info("%s: the cleaning was given up, since the log is needed for something else", log.partition)
         except OSError as error:
-            self._disk_failed(log, error)
+            self._manager.disk_failed(log, error)
         except WorkerDiedError as error:
             self._worker_died(log.partition, error)
         except Exception as error:
@@ -131,16 +124,11 @@ class Cleaner:
                 try:
                     log.delete_old_segments(now_ms)
                 except OSError as error:
-                    self._disk_failed(log, error)
+                    self._manager.disk_failed(log, error)
                 except Exception as error:
                     self._manager.set_aside(log.partition, error)
         finally:
             self._manager.deleted(logs)
-
-    def _disk_failed(self, log: Log, error: OSError) -> None:
-        logger.error("%s: the disk failed while the log was cleaned: %s", log.partition, error)
-        if self._on_disk_error is not None:
-            self._on_disk_error(log_dir_of(log), error)
 
     def _worker_died(self, partition: TopicPartition, error: WorkerDiedError) -> None:
         """Once may be anybody's fault; time and again it is this log's, perhaps a batch that does not fit into memory."""

@@ -2,7 +2,8 @@
 
 Cleaner threads take the dirtiest log and give it back; others pause a partition, which ends a cleaning of it that is under
 way, and resume it. Any thread, under one lock; nothing slow happens under it but a checkpoint's write. A partition is idle,
-in progress, aborted (in progress, but somebody waits for it to end), or paused so many times.
+in progress, aborted (in progress, but somebody waits for it to end), or paused so many times. An I/O error never ends what
+somebody else is at: it goes to `on_disk_error`, when the lock is free again, and to nobody else.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 
 from pybroker.base.filesystem import FileSystem
@@ -21,6 +23,8 @@ from pybroker.log.files import TopicPartition
 from pybroker.log.log import Log
 
 logger = logging.getLogger(__name__)
+
+OnDiskError = Callable[[str, OSError], None]
 
 
 class CleaningState(Enum):
@@ -45,12 +49,16 @@ class CleanerManager:
         filesystem: FileSystem,
         log_dirs: Iterable[str],
         logs: Callable[[], Mapping[TopicPartition, Log]],
+        on_disk_error: OnDiskError | None = None,
     ) -> None:
-        """`logs` gives all current logs of the node, whatever their policy."""
+        """`logs` gives all current logs of the node, whatever their policy; `on_disk_error` is told the log directory whose
+        disk refused something, and why."""
         self._logs = logs
+        self._on_disk_error = on_disk_error
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._checkpoints = CleanerCheckpoints(filesystem, log_dirs)
+        self._errors: list[tuple[str, OSError]] = []  # to be told
+        self._checkpoints = CleanerCheckpoints(filesystem, log_dirs, lambda *error: self._errors.append(error))
         self._holds: dict[TopicPartition, _Hold] = {}
         self._uncleanable: set[TopicPartition] = set()
         self.max_dirty_ratio = 0.0
@@ -59,7 +67,8 @@ class CleanerManager:
 
     def take_dirtiest(self, now_ms: int, abort: Callable[[], None]) -> Dirtiness | None:
         """The log to clean next, now in progress; `abort` is called, from any thread, if it must be given up."""
-        with self._lock:
+        with self._changing():
+            self._checkpoints.write_behind()
             looked_at = [self._looked_at(log, now_ms) for log in self._free_compacted_logs()]
             candidates = [found for found in looked_at if found is not None and found.clean_bytes + found.cleanable_bytes > 0]
             self.max_dirty_ratio = max((found.ratio for found in candidates), default=0.0)
@@ -72,7 +81,7 @@ class CleanerManager:
 
     def cleaned(self, log: Log, end_offset: int | None) -> None:
         """Give a log back; `end_offset` is up to where it is clean now, None if the cleaning came to nothing."""
-        with self._lock:
+        with self._changing():
             hold = self._holds[log.partition]
             try:
                 if end_offset is not None and not hold.pauses:
@@ -97,6 +106,12 @@ class CleanerManager:
     def check_not_aborted(self, partition: TopicPartition) -> None:
         if self.state(partition) is CleaningState.ABORTED:
             raise CleaningAbortedError
+
+    def disk_failed(self, log: Log, error: OSError) -> None:
+        """An access to the log failed; whether that is more than a shortage is for whoever hears of it to say."""
+        logger.error("%s: the disk refused something while the log was cleaned: %s", log.partition, error)
+        if self._on_disk_error is not None:
+            self._on_disk_error(log_dir_of(log), error)
 
     def set_aside(self, partition: TopicPartition, reason: object) -> None:
         """The partition is not cleaned any more, until a restart or until it is deleted."""
@@ -134,37 +149,21 @@ class CleanerManager:
             if not hold.pauses and not hold.is_in_progress:
                 del self._holds[partition]
 
-    def abort(self, partition: TopicPartition) -> None:
-        self.pause(partition)
-        self.resume(partition)
-
-    def pause_not_compacted(self) -> list[Log]:
-        """For retention: logs that a change of cleanup.policy cannot bring under a cleaner's hands before they are resumed."""
-        with self._lock:
-            found = [log for log in self._logs().values() if not log.config.is_compacted and log.partition not in self._holds]
-            for log in found:
-                self._holds[log.partition] = _Hold(pauses=1)
-            return found
-
     def checkpoint(self, partition: TopicPartition, log_dir: str) -> int | None:
         with self._lock:
             return self._checkpoints.get(log_dir, partition)
 
     def truncated(self, partition: TopicPartition, log_dir: str, offset: int) -> None:
         """Nothing at or behind `offset` counts as cleaned."""
-        with self._lock:
-            if (self._checkpoints.get(log_dir, partition) or 0) > offset:
-                self._checkpoints.set(log_dir, partition, offset)
+        with self._changing():
+            self._checkpoints.lower(log_dir, partition, offset)
 
     def moved(self, partition: TopicPartition, source: str, destination: str) -> None:
-        with self._lock:
-            offset = self._checkpoints.get(source, partition)
-            if offset is not None:
-                self._checkpoints.remove(source, partition)
-                self._checkpoints.set(destination, partition, offset)
+        with self._changing():
+            self._checkpoints.move(partition, source, destination)
 
     def removed(self, partition: TopicPartition, log_dir: str) -> None:
-        with self._lock:
+        with self._changing():
             self._checkpoints.remove(log_dir, partition)
             self._uncleanable.discard(partition)
 
@@ -176,6 +175,17 @@ class CleanerManager:
     def uncleanable(self) -> Collection[TopicPartition]:
         with self._lock:
             return frozenset(self._uncleanable)
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Holds the lock, and tells of the I/O errors that came up meanwhile when it is free again: they may end in a call
+        that takes locks of logs."""
+        with self._lock:
+            yield
+            errors, self._errors = self._errors, []
+        if self._on_disk_error is not None:
+            for log_dir, error in errors:
+                self._on_disk_error(log_dir, error)
 
     # Called with the lock held.
 
@@ -190,6 +200,9 @@ class CleanerManager:
         log_dir = log_dir_of(log)
         try:
             found = dirtiness(log, self._checkpoints.get(log_dir, log.partition), now_ms)
+        except OSError as error:
+            self._errors.append((log_dir, error))
+            return None
         except Exception as error:
             # One log that cannot be looked at must not keep the others from being cleaned.
             self.set_aside(log.partition, error)

@@ -8,9 +8,9 @@ from typing import Self
 
 from pybroker.base.filesystem import FileSystem
 from pybroker.config import Config
-from pybroker.log.cleaner.cleaner import Cleaner, OnDiskError
+from pybroker.log.cleaner.cleaner import Cleaner
 from pybroker.log.cleaner.job import CleanerConfig
-from pybroker.log.cleaner.manager import CleanerManager
+from pybroker.log.cleaner.manager import CleanerManager, OnDiskError
 from pybroker.log.cleaner.process import CleanerProcess
 from pybroker.log.cleaner.threads import CleanerThread, LogCleaner
 from pybroker.log.files import TopicPartition
@@ -50,13 +50,13 @@ def log_cleaner(
     """For the log manager to start; None where log.cleaner.enable is false. `logs` gives all current logs of the node."""
     if not config["log.cleaner.enable"]:
         return None
-    manager = CleanerManager(filesystem, log_dirs, logs)
+    manager = CleanerManager(filesystem, log_dirs, logs, on_disk_error)
 
     def threads_for(settings: CleanerSettings) -> list[CleanerThread]:
         threads = []
         for number in range(settings.threads):
             runner = CleanerProcess(filesystem)
-            cleaner = Cleaner(manager, runner, open_segments, settings.share, on_disk_error=on_disk_error)
+            cleaner = Cleaner(manager, runner, open_segments, settings.share)
             threads.append(CleanerThread(f"log-cleaner-{number}", cleaner, runner, clock_ms, settings.backoff_ms))
         return threads
 

@@ -291,11 +291,14 @@ class LogManager:
         name = self._marked(partition, FUTURE) if is_future else str(partition)
         failure: Exception | None = None
         for log_dir in dirs:
+            was_there = True
             try:
+                was_there = self.filesystem.exists(log_dir.file(name))
                 log = self._open(log_dir, PartitionDir(name, partition), config, topic_id=topic_id)
             except OSError as error:
                 failure = error
-                self.on_io_error(log_dir.path, error, doing=f"making a log for {partition}")
+                if not self.on_io_error(log_dir.path, error, doing=f"making a log for {partition}") and not was_there:
+                    self._remove_half_made(log_dir, log_dir.file(name))
                 continue
             except CorruptFileError as error:
                 failure = error
@@ -306,6 +309,14 @@ class LogManager:
             failure = log_dir.failure
         tried = f" ({paths_of(dirs)}: {failure})" if dirs else ""
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"No log directory could take {partition}{tried}.") from failure
+
+    def _remove_half_made(self, log_dir: LogDir, path: str) -> None:
+        """What is left of a log that there was no room for: another directory gets it, and it must not be in both."""
+        try:
+            if self.filesystem.exists(path):
+                remove_tree(self.filesystem, path)
+        except OSError as error:
+            self.on_io_error(log_dir.path, error, doing="removing a log that could not be made")
 
     def _check_topic_id(self, log: Log, topic_id: Uuid | None) -> None:
         if topic_id is None or log.topic_id == topic_id:
@@ -319,9 +330,6 @@ class LogManager:
         with self._logs.storage(log, "writing the topic id"):
             write_topic_id(self.filesystem, f"{log.directory}/{PARTITION_METADATA}", topic_id)
         log.topic_id = topic_id
-
-    def update_topic_config(self, topic: str, config: LogConfig) -> None:
-        self.update_configs(lambda _: config, (topic,))
 
     def update_configs(self, config_of: ConfigOf, topics: Collection[str] | None = None) -> None:
         """Give the logs of `topics`, or of all topics, their new configs."""
@@ -351,18 +359,13 @@ class LogManager:
     def async_delete(self, partition: TopicPartition, *, is_future: bool = False) -> Log | None:
         """Take the log away; its files go after file.delete.delay.ms."""
         with self._changes:
-            log = self._remove(partition, is_future=is_future, is_stray=False)
+            log = self._remove(partition, is_future=is_future)
         if log is not None:
             self._checkpointing.after_change_in([self._logs.dir_of(log.directory)])
         return log
 
-    def async_delete_all(
-        self, partitions: Iterable[TopicPartition], *, is_stray: bool = False
-    ) -> dict[TopicPartition, KafkaError]:
-        """Current and future logs, with one checkpoint for all; returns those that could not be taken away, and why.
-
-        Strays are set aside under another name, never deleted.
-        """
+    def async_delete_all(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaError]:
+        """Current and future logs, with one checkpoint for all; returns those that could not be taken away, and why."""
         errors: dict[TopicPartition, KafkaError] = {}
         touched: dict[str, LogDir] = {}
         with self._changes:
@@ -374,20 +377,13 @@ class LogManager:
                     touched[log_dir.path] = log_dir
                     try:
                         # The checkpoint at the end syncs the directory, once for all.
-                        self._remove(partition, is_future=is_future, is_stray=is_stray, sync=False)
+                        self._remove(partition, is_future=is_future, sync=False)
                     except KafkaError as error:
                         errors[partition] = error
         self._checkpointing.after_change_in(touched.values())
         return errors
 
-    def handle_strays(self, is_stray: IsStray) -> list[TopicPartition]:
-        """Set aside the logs that the cluster's metadata says are not this node's."""
-        strays = list({log.partition: None for log in self.all_logs() if is_stray(log)})
-        for partition, error in self.async_delete_all(strays, is_stray=True).items():
-            logger.error("stray %s cannot be set aside: %s", partition, error.message)
-        return strays
-
-    def _remove(self, partition: TopicPartition, *, is_future: bool, is_stray: bool, sync: bool = True) -> Log | None:
+    def _remove(self, partition: TopicPartition, *, is_future: bool, sync: bool = True) -> Log | None:
         log = self._logs.take(partition, is_future=is_future)
         if log is None:
             if offline := self.offline_dirs:
@@ -399,11 +395,7 @@ class LogManager:
         if self.cleaner is not None and not is_future:
             with self._cleaning_paused(partition):
                 self.cleaner.removed(partition, parent_of(log))
-        if is_stray:
-            with self._logs.storage(log, "setting a stray log aside"):
-                self._set_aside(log)
-        else:
-            self._mark_deleted(log, sync=sync)
+        self._mark_deleted(log, sync=sync)
         return log
 
     def _set_aside(self, log: Log) -> None:
@@ -414,14 +406,40 @@ class LogManager:
         logger.warning("%s is not this node's partition: it is set aside as %s", was, log.directory)
 
     def _mark_deleted(self, log: Log, *, sync: bool = True) -> None:
-        with self._logs.storage(log, "renaming a log to be deleted"):
-            log.close_files()
+        """Nobody has it any more: it gets the name of one to be deleted. A full disk may have no room for that; then it is
+        tried again. KafkaError if the directory is offline for it."""
+        log_dir = self._logs.dir_of(log.directory)
+        log.close_files()
+        try:
             log.rename_directory(self._marked(log.partition, DELETE), sync=sync)
-        self._delete_later(self._logs.dir_of(log.directory), log.partition, log.directory)
+        except FileNotFoundError:
+            logger.warning("%s is not there any more; somebody else has removed it", log.directory)
+            return
+        except OSError as error:
+            if self.on_io_error(log_dir.path, error, doing="renaming a log to be deleted"):
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"{log.partition}: renaming a log to be deleted failed: {error}"
+                ) from error
+            retry = partial(self._mark_deleted_at_last, log)
+            self._backgrounds[log_dir.path].run(retry, delay_ms=self.settings.file_delete_delay_ms)
+            return
+        self._delete_later(log_dir, log.partition, log.directory, log.close_files)
 
-    def _delete_later(self, log_dir: LogDir, partition: TopicPartition, path: str) -> None:
+    def _mark_deleted_at_last(self, log: Log) -> None:
+        with self._changes:
+            # A new replica of that name may have its log there by now.
+            if not self._is_stopping and all(other.directory != log.directory for other in self.all_logs()):
+                self._mark_deleted(log)
+
+    def _delete_later(
+        self, log_dir: LogDir, partition: TopicPartition, path: str, release: Callable[[], None] | None = None
+    ) -> None:
+        """`release` lets go of what late readers opened again: their files would take room on."""
+
         def delete() -> None:
             remove_tree(self.filesystem, path)
+            if release is not None:
+                release()
             logger.debug("deleted the log of %s in %s", partition, path)
 
         logger.debug("the log of %s in %s is deleted in %d ms", partition, path, self.settings.file_delete_delay_ms)
@@ -451,16 +469,21 @@ class LogManager:
         return recovered
 
     def _take_over(self, future: Log, current: Log | None) -> None:
+        """KafkaError if it cannot be; once the future log is promoted nothing of what is left to do keeps it from that."""
         partition = future.partition
         with self._cleaning_paused(partition):
             with self._logs.storage(future, "renaming a future log"):
                 future.rename_directory(str(partition))
-            self._logs.promote(partition)
+            if not self._logs.promote(partition):
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"The future log of {partition} is offline.")
             if current is not None and self.cleaner is not None:
                 self.cleaner.moved(partition, parent_of(current), parent_of(future))
         logger.info("%s is in %s now", partition, future.directory)
         if current is not None:
-            self._mark_deleted(current)
+            try:
+                self._mark_deleted(current)
+            except KafkaError as error:
+                logger.error("%s stays where it was, too: %s", partition, error.message)
         self._checkpointing.after_change_in([self._logs.dir_of(log.directory) for log in (future, current) if log is not None])
 
     # Truncation, which the cleaner must know of.

@@ -108,12 +108,14 @@ class OnlineLogs:
         with self._lock:
             return self._pop(self._future if is_future else self._current, partition)
 
-    def promote(self, partition: TopicPartition) -> None:
-        """The future log is the current one from now on, unless its directory has just failed."""
+    def promote(self, partition: TopicPartition) -> bool:
+        """The future log is the current one from now on; False if its directory has just failed."""
         with self._lock:
-            if (future := self._pop(self._future, partition)) is not None:
-                self._pop(self._current, partition)
-                self._put(self._current, future)
+            if (future := self._pop(self._future, partition)) is None:
+                return False
+            self._pop(self._current, partition)
+            self._put(self._current, future)
+            return True
 
     def clear(self) -> None:
         with self._lock:

@@ -46,16 +46,15 @@ class CompactedLog:
         self.filesystem = filesystem or OsFileSystem()
         self.overrides = EAGER | (overrides or {})
         self.log = opened(directory, self.overrides, filesystem=filesystem, recovery_point=recovery_point)
-        self.manager = CleanerManager(self.filesystem, [self.directory], lambda: {PARTITION: self.log})
-        self.runner = runner or InlineRunner(self.filesystem)
         self.disk_errors: list[tuple[str, OSError]] = []
-        self.cleaner = Cleaner(
-            self.manager,
-            self.runner,
-            OpenSegments(),
-            config,
-            on_disk_error=lambda log_dir, error: self.disk_errors.append((log_dir, error)),
+        self.manager = CleanerManager(
+            self.filesystem,
+            [self.directory],
+            lambda: {PARTITION: self.log},
+            lambda log_dir, error: self.disk_errors.append((log_dir, error)),
         )
+        self.runner = runner or InlineRunner(self.filesystem)
+        self.cleaner = Cleaner(self.manager, self.runner, OpenSegments(), config)
 
     def write(
         self,

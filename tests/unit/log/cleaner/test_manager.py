@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 
 import pytest
+from support.faulty_disk import FaultyDisk
 from unit.log.cleaner.compacted import CompactedLog
 from unit.log.logs import PARTITION
 
@@ -11,6 +13,7 @@ from pybroker.log.checkpoints import CLEANER_CHECKPOINT, read_offsets, write_off
 from pybroker.log.cleaner.dirtiness import dirtiness
 from pybroker.log.cleaner.manager import CleanerManager, CleaningState
 from pybroker.log.files import TopicPartition
+from pybroker.log.segment import Segment
 
 NOW = 1_000_000
 OTHER = TopicPartition("other", 0)
@@ -90,6 +93,40 @@ def test_a_checkpoint_outside_of_the_log_is_reset(
     assert f"cleaned up to offset {checkpoint}" in caplog.text
 
 
+def test_a_reset_that_one_full_disk_does_not_take_leaves_the_cleaning_of_others_alone(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    topic, other = rolled(tmp_path / "1"), rolled(tmp_path / "2")
+    other.log.partition = OTHER
+    topic.log.advance_log_start_offset(4)
+    dirs = [topic.directory, other.directory]
+    write_offsets(disk, f"{dirs[0]}/{CLEANER_CHECKPOINT}", {PARTITION: 2})
+    errors: list[tuple[str, OSError]] = []
+    logs = {PARTITION: topic.log, OTHER: other.log}
+    manager = CleanerManager(disk, dirs, lambda: logs, lambda *error: errors.append(error))
+    disk.full.add(dirs[0])
+    taken = [manager.take_dirtiest(NOW, nothing) for _ in range(2)]
+    assert {found and found.log.partition for found in taken} == {PARTITION, OTHER}
+    assert {log_dir for log_dir, _ in errors} == {dirs[0]}
+    assert manager.checkpoint(PARTITION, dirs[0]) == 4
+    disk.full.clear()
+    manager.take_dirtiest(NOW, nothing)
+    assert checkpointed(topic) == {PARTITION: 4}
+
+
+def test_a_log_that_found_no_descriptor_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = rolled(tmp_path, **{"max.compaction.lag.ms": 10})
+
+    def short(segment: Segment) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Segment, "first_batch", short)
+        assert topic.manager.take_dirtiest(NOW, nothing) is None
+    assert [error.errno for _, error in topic.disk_errors] == [errno.EMFILE]
+    assert topic.manager.uncleanable == set()
+    assert topic.manager.take_dirtiest(NOW, nothing) is not None
+
+
 # Which is taken.
 
 
@@ -112,10 +149,6 @@ def test_the_dirtiest_is_taken_and_only_once(tmp_path: Path) -> None:
 def test_a_log_that_is_not_compacted_is_not_taken(tmp_path: Path) -> None:
     topic = rolled(tmp_path, **{"cleanup.policy": ["delete"]})
     assert topic.manager.take_dirtiest(NOW, nothing) is None
-    assert topic.manager.pause_not_compacted() == [topic.log]
-    assert topic.manager.pause_not_compacted() == []
-    topic.manager.resume(PARTITION)
-    assert topic.manager.state(PARTITION) is CleaningState.IDLE
 
 
 def test_one_that_was_set_aside_is_not_taken_until_it_was_removed(tmp_path: Path) -> None:

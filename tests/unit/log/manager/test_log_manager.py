@@ -10,7 +10,11 @@ from unit.log.manager.helpers import OWNER, TOPIC_ID, Node, RecordingCleaner, cr
 
 from pybroker.base.ids import Uuid
 from pybroker.config import load_text
-from pybroker.log.checkpoints import read_offsets, read_topic_id
+from pybroker.log.checkpoints import CLEANER_CHECKPOINT, read_offsets, read_topic_id
+from pybroker.log.cleaner.manager import CleanerManager, _Hold
+from pybroker.log.cleaner.threads import LogCleaner
+from pybroker.log.files import TopicPartition
+from pybroker.log.log import Log
 from pybroker.log.log_config import LogConfig
 from pybroker.log.manager.log_manager import LogManager
 from pybroker.log.manager.parallel import in_parallel
@@ -196,18 +200,152 @@ def test_deleting_what_is_not_there_is_nothing_unless_a_directory_is_offline(tmp
         manager.async_delete(partition(0))
 
 
-def test_strays_are_set_aside_and_never_deleted(tmp_path: Path) -> None:
+class FullCheckpoint:
+    """A node with a real cleaner's bookkeeping, and directories whose `cleaner-offset-checkpoint` finds no room."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.node = node = Node(tmp_path, dirs=2, file_delete_delay_ms=1000)
+        node.config = LogConfig.of({"cleanup.policy": ("compact",)})
+        self.manager = node.manager()
+        self.cleaner = CleanerManager(
+            node.filesystem,
+            [str(path) for path in node.paths],
+            self.manager.current_logs,
+            self.manager.on_io_error,  # type: ignore[arg-type]
+        )
+        self.manager.cleaner = LogCleaner(self.cleaner, [])
+        self.manager.load(lambda _: node.config)
+
+    def cleaned(self, number: int, where: int = 0) -> Log:
+        log = self.node.create(self.manager, number, preferred=str(self.node.paths[where]))
+        self.cleaner._checkpoints.set(str(self.node.paths[where]), log.partition, 7)
+        return log
+
+    def fill(self, code: int = errno.ENOSPC) -> None:
+        for path in self.node.paths:
+            self.node.filesystem.break_under(path / CLEANER_CHECKPOINT, code, ("write",))
+
+    def written(self, number: int) -> dict[TopicPartition, int]:
+        return read_offsets(self.node.filesystem, str(self.node.paths[number] / CLEANER_CHECKPOINT))
+
+
+def test_compacted_logs_are_deleted_though_the_cleaner_finds_no_room_to_note_it(tmp_path: Path) -> None:
+    full = FullCheckpoint(tmp_path)
+    logs = [full.cleaned(number) for number in range(3)]
+    full.fill()
+    assert full.manager.async_delete_all([log.partition for log in logs]) == {}
+    assert full.manager.all_logs() == []
+    full.node.scheduler.advance(1000)
+    assert not any(name.startswith("orders") for name in names(full.node.paths[0]))
+    assert full.node.failures == []
+    full.node.filesystem.mend()
+    full.cleaner.take_dirtiest(0, lambda: None)
+    assert full.written(0) == {}, "it is noted when there is room again"
+
+
+def test_a_compacted_replica_moves_off_a_full_disk_whole(tmp_path: Path) -> None:
+    full = FullCheckpoint(tmp_path)
+    node, current = full.node, full.cleaned(0)
+    future = node.create(full.manager, is_future=True, preferred=str(node.paths[1]))
+    full.fill()
+    node.filesystem.break_under(node.paths[0] / "orders-0", errno.ENOSPC, ("rename",))
+    assert full.manager.replace_current_with_future(partition(0)) is future
+    assert full.manager.get(partition(0)) is future
+    with pytest.raises(KafkaError, match="is closed"):
+        current.delete_old_segments(0)
+    assert "orders-0" in names(node.paths[0])
+    node.filesystem.mend()
+    node.scheduler.advance(2000)
+    assert not any(name.startswith("orders") for name in names(node.paths[0]))
+    assert full.cleaner.checkpoint(partition(0), str(node.paths[1])) == 7
+    full.manager.shutdown()
+    assert dir_names(node.loaded()) == {"data-1": set(), "data-2": {"orders-0"}}
+
+
+def test_a_future_log_whose_directory_fails_as_it_takes_over_costs_the_current_one_nothing(tmp_path: Path) -> None:
+    node = Node(tmp_path, dirs=2)
+    manager = node.loaded()
+    current = node.create(manager, preferred=str(node.paths[0]))
+    future = node.create(manager, is_future=True, preferred=str(node.paths[1]))
+    rename = future.rename_directory
+
+    def failing(name: str) -> None:
+        rename(name)
+        manager.on_io_error(str(node.paths[1]), OSError(errno.EIO, "broken"))
+
+    future.rename_directory = failing  # type: ignore[assignment, method-assign]
+    with pytest.raises(KafkaError, match="is offline"):
+        manager.replace_current_with_future(partition(0))
+    assert manager.get(partition(0)) is current
+    assert node.append(current) == 0
+
+
+def test_a_broken_disk_under_the_cleaner_s_checkpoint_takes_its_directory_offline(tmp_path: Path) -> None:
+    full = FullCheckpoint(tmp_path)
+    log = full.cleaned(0)
+    full.fill(errno.EIO)
+    full.cleaner._holds[log.partition] = _Hold(lambda: None)
+    full.cleaner.cleaned(log, 8)
+    assert [failure.path for failure in full.node.failures] == [str(full.node.paths[0])]
+
+
+def test_a_log_that_there_was_no_room_for_leaves_nothing_behind(tmp_path: Path) -> None:
+    node = Node(tmp_path, dirs=2)
+    manager = node.loaded()
+    node.filesystem.break_under(node.paths[0] / "orders-0", errno.ENOSPC, ("open",))
+    assert node.create(manager).directory == str(node.paths[1] / "orders-0")
+    assert not any(name.startswith("orders") for name in names(node.paths[0]))
+    node.filesystem.mend()
+    manager.shutdown()
+    assert dir_names(node.loaded()) == {"data-1": set(), "data-2": {"orders-0"}}
+
+
+def test_a_directory_that_was_there_before_a_log_could_not_be_made_in_it_stays(tmp_path: Path) -> None:
     node = Node(tmp_path)
     manager = node.loaded()
-    for number in range(3):
-        node.append(node.create(manager, number))
-    assert manager.handle_strays(lambda log: log.partition.partition != 1) == [partition(0), partition(2)]
-    assert [log.partition for log in manager.all_logs()] == [partition(1)]
-    node.scheduler.advance(10**9)
-    strays = {name for name in names(node.paths[0]) if name.endswith("-stray")}
-    assert {name.partition(".")[0] for name in strays} == {"orders-0", "orders-2"}
-    assert all((node.paths[0] / name / "00000000000000000000.log").stat().st_size for name in strays)
-    assert set(recovery_points(node)) == {("orders", 1)}
+    (node.paths[0] / "orders-0").mkdir()
+    (node.paths[0] / "orders-0" / "notes").touch()
+    node.filesystem.break_under(node.paths[0] / "orders-0" / "0", errno.ENOSPC, ("open",))
+    with pytest.raises(KafkaError, match="No log directory could take orders-0"):
+        node.create(manager)
+    assert (node.paths[0] / "orders-0" / "notes").exists()
+
+
+def test_a_log_on_a_disk_without_room_for_another_name_is_deleted_later(tmp_path: Path) -> None:
+    node = Node(tmp_path, file_delete_delay_ms=1000)
+    manager = node.loaded()
+    node.create(manager)
+    node.filesystem.break_under(node.paths[0] / "orders-0", errno.ENOSPC, ("rename",))
+    manager.async_delete(partition(0))
+    node.scheduler.advance(1500)
+    assert "orders-0" in names(node.paths[0])
+    node.filesystem.mend()
+    node.scheduler.advance(2000)
+    assert not any(name.startswith("orders") for name in names(node.paths[0]))
+
+
+def test_a_log_waiting_to_be_deleted_lets_the_new_one_of_its_name_be(tmp_path: Path) -> None:
+    node = Node(tmp_path, file_delete_delay_ms=1000)
+    manager = node.loaded()
+    node.create(manager)
+    node.filesystem.break_under(node.paths[0] / "orders-0", errno.ENOSPC, ("rename",))
+    manager.async_delete(partition(0))
+    node.filesystem.mend()
+    log = node.create(manager)
+    node.scheduler.advance(3000)
+    assert "orders-0" in names(node.paths[0])
+    assert node.append(log) == 0
+
+
+def test_a_late_reader_keeps_no_file_of_a_deleted_log_open(tmp_path: Path) -> None:
+    node = Node(tmp_path, file_delete_delay_ms=1000)
+    manager = node.loaded()
+    log = node.create(manager)
+    node.append(log)
+    manager.async_delete(partition(0))
+    assert values(log) == [b"value"]
+    node.scheduler.advance(1000)
+    assert len(manager._open_segments) == 0
 
 
 def test_a_failed_removal_does_not_keep_the_others(tmp_path: Path) -> None:
@@ -305,7 +443,7 @@ def test_a_new_topic_config_reaches_its_logs_and_ends_a_cleaning(tmp_path: Path)
     log = node.create(manager)
     other = manager.get_or_create(partition(0, "payments"), TOPIC_ID, node.config, is_new=True)
     deleted = LogConfig.of({"cleanup.policy": ("delete",)})
-    manager.update_topic_config("orders", deleted)
+    manager.update_configs(lambda _: deleted, ("orders",))
     assert (log.config, other.config) == (deleted, node.config)
     assert cleaner.calls == [("pause", partition(0)), ("resume", partition(0))]
 
