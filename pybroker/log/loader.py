@@ -60,6 +60,7 @@ def open_log(
     open_segments: OpenSegments,
     log_start_offset: int = 0,
     recovery_point: int = 0,
+    cleaned_to: int = 0,
     is_clean: bool = False,
     topic_id: Uuid | None = None,
     draw_below: Callable[[int], int] = no_jitter,
@@ -70,8 +71,9 @@ def open_log(
 ) -> Log:
     """The log in `directory`, which is made if it is not there.
 
-    `is_clean`: the last stop was one, so that nothing needs recovery. `on_segment_recovered` is told how many remain.
-    `map_segments` may scan several segments at once; all else happens on the thread of the caller.
+    `is_clean`: the last stop was one, so that nothing needs recovery. Up to `cleaned_to` the log was compacted once, whatever
+    its policy is now: offsets may be missing there, and what is there is on disk. `on_segment_recovered` is told how many
+    remain. `map_segments` may scan several segments at once; all else happens on the thread of the caller.
     """
 
     def producers_of(snapshots: list[int]) -> ProducerStates:
@@ -96,6 +98,7 @@ def open_log(
         open_segments,
         on_segment_recovered,
         map_segments,
+        cleaned_to,
     )
     return loader.load(log_start_offset, recovery_point, is_clean, found_id, draw_below)
 
@@ -134,6 +137,7 @@ class _Loader:
         open_segments: OpenSegments,
         on_segment_recovered: Progress | None,
         map_segments: OrderedMap,
+        cleaned_to: int,
     ) -> None:
         self.filesystem = filesystem
         self.directory = directory
@@ -145,6 +149,7 @@ class _Loader:
         self.open_segments = open_segments
         self.on_segment_recovered = on_segment_recovered
         self.map_segments = map_segments
+        self.cleaned_to = cleaned_to
         self.snapshots: list[int] = []
         self.index_sizes: dict[str, int] = {}
         self.has_removed = False
@@ -405,5 +410,10 @@ class _Loader:
         return segments[: number + 1]
 
     def _is_lost_between(self, segment: Segment, end: int, following: Segment) -> bool:
-        """Whether offsets are missing between two segments that were put there without a gap; compaction leaves gaps."""
-        return end < following.base_offset and not self.config.is_compacted and segment.can_hold(following.base_offset)
+        """Whether offsets are missing between two segments that were put there without a gap; compaction leaves gaps, and
+        puts what it leaves on disk before it takes the place of the originals."""
+        return (
+            self.cleaned_to <= end < following.base_offset
+            and not self.config.is_compacted
+            and segment.can_hold(following.base_offset)
+        )

@@ -27,7 +27,11 @@ class DirFailure(NamedTuple):
 
 def is_shortage(error: OSError) -> bool:
     """A full disk still serves what it holds, and too many open files are not the disk's fault: both may pass."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+    return error.errno in (errno.ENOSPC, errno.EDQUOT) or is_out_of_files(error)
+
+
+def is_out_of_files(error: OSError) -> bool:
+    return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 class DirBackground:

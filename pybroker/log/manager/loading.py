@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from pybroker.config.types import LONG_MAX
 from pybroker.log.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
@@ -59,7 +60,14 @@ class Contents:
 
 class OpenLog(Protocol):
     def __call__(
-        self, log_dir: LogDir, found: PartitionDir, *, log_start_offset: int, recovery_point: int, map_segments: OrderedMap
+        self,
+        log_dir: LogDir,
+        found: PartitionDir,
+        *,
+        log_start_offset: int,
+        recovery_point: int,
+        cleaned_to: int,
+        map_segments: OrderedMap,
     ) -> Log: ...
 
 
@@ -92,6 +100,7 @@ def load_dir(log_dir: LogDir, open_log: OpenLog, threads: int, now_ms: Callable[
     log_dir.remove_shutdown_mark()
     recovery_points = log_dir.read_recovery_points()
     log_start_offsets = log_dir.read_log_start_offsets()
+    cleaned_offsets = {} if log_dir.was_clean else log_dir.read_cleaned_offsets()
     contents = contents_of(log_dir)
     _report(log_dir, contents)
     progress = Progress(log_dir, len(contents.logs), now_ms)
@@ -104,6 +113,7 @@ def load_dir(log_dir: LogDir, open_log: OpenLog, threads: int, now_ms: Callable[
             found,
             log_start_offset=log_start_offsets.get(found.partition, 0),
             recovery_point=recovery_point,
+            cleaned_to=LONG_MAX if cleaned_offsets is None else cleaned_offsets.get(found.partition, 0),
             map_segments=crew.map,
         )
         progress.loaded(is_behind=log.log_end_offset > recovery_point)

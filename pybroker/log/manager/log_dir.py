@@ -15,6 +15,7 @@ from pybroker.base.filesystem import FileSystem, Lock
 from pybroker.base.ids import Uuid
 from pybroker.log.checkpoints import (
     CLEAN_SHUTDOWN,
+    CLEANER_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_CHECKPOINT,
@@ -72,6 +73,14 @@ class LogDir:
 
     def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._write(REPLICATION_CHECKPOINT, offsets)
+
+    def read_cleaned_offsets(self) -> dict[TopicPartition, int] | None:
+        """Up to where each log was compacted, as far as it ever was; None if nobody knows."""
+        try:
+            return read_offsets(self.filesystem, self.file(CLEANER_CHECKPOINT))
+        except CorruptFileError as error:
+            logger.warning("%s; recovery takes missing offsets for those of compacted records", error)
+            return None
 
     def read_shutdown_mark(self) -> None:
         path = self.file(CLEAN_SHUTDOWN)

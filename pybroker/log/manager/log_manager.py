@@ -25,7 +25,7 @@ from pybroker.log.manager.checkpointing import Checkpointing
 from pybroker.log.manager.cleaner_port import Cleaner
 from pybroker.log.manager.closing import close_dir
 from pybroker.log.manager.directories import LogDirError, Owner, open_log_dirs, random_uuid
-from pybroker.log.manager.failures import DirBackground, DirFailure
+from pybroker.log.manager.failures import DirBackground, DirFailure, is_out_of_files
 from pybroker.log.manager.jobs import Jobs
 from pybroker.log.manager.loading import PROGRESS_MS, load_dir
 from pybroker.log.manager.log_dir import LogDir
@@ -161,7 +161,13 @@ class LogManager:
 
     def _load_dir(self, config_of: ConfigOf, is_stray: IsStray, log_dir: LogDir) -> None:
         def load(
-            log_dir: LogDir, found: PartitionDir, *, log_start_offset: int, recovery_point: int, map_segments: OrderedMap
+            log_dir: LogDir,
+            found: PartitionDir,
+            *,
+            log_start_offset: int,
+            recovery_point: int,
+            cleaned_to: int,
+            map_segments: OrderedMap,
         ) -> Log:
             log = self._open(
                 log_dir,
@@ -169,6 +175,7 @@ class LogManager:
                 config_of(found.partition.topic),
                 log_start_offset=log_start_offset,
                 recovery_point=recovery_point,
+                cleaned_to=cleaned_to,
                 is_clean=log_dir.was_clean,
                 map_segments=map_segments,
             )
@@ -182,6 +189,11 @@ class LogManager:
         try:
             contents = load_dir(log_dir, load, self.settings.recovery_threads, self._now_ms)
         except (OSError, CorruptFileError) as error:
+            if isinstance(error, OSError) and is_out_of_files(error):
+                raise LogDirError(
+                    f"{log_dir.path} could not be loaded: {error}. Let the process have more open files (ulimit -n)."
+                ) from error
+            # A full disk is no exception here: nobody knows of the logs that are not loaded, and others would be made anew.
             self._logs.take_offline(log_dir, error, "loading its logs")
             return
         if not log_dir.was_clean:
@@ -198,6 +210,7 @@ class LogManager:
         *,
         log_start_offset: int = 0,
         recovery_point: int = 0,
+        cleaned_to: int = 0,
         is_clean: bool = False,
         topic_id: Uuid | None = None,
         map_segments: OrderedMap = one_by_one,
@@ -212,6 +225,7 @@ class LogManager:
             open_segments=self._open_segments,
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
+            cleaned_to=cleaned_to,
             is_clean=is_clean,
             topic_id=topic_id,
             draw_below=random.randrange,

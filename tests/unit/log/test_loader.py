@@ -90,6 +90,16 @@ def test_a_segment_that_lost_whole_batches_takes_those_behind_it_along(tmp_path:
     assert [(entry.producer_id, entry.last_sequence) for entry in again.producers.entries()] == [(5, 17)]
 
 
+@pytest.mark.parametrize(("cleaned_to", "end"), [(0, 18), (18, 18), (19, 30), (20, 30)])
+def test_offsets_that_compaction_once_took_are_not_lost_ones(tmp_path: Path, cleaned_to: int, end: int) -> None:
+    """Its policy may be another one now. What lies behind the cleaned part was there without a gap."""
+    log = filled(tmp_path)
+    log.close_files()
+    path = Path(log.segments[1].path(".log"))
+    path.write_bytes(path.read_bytes()[:-200])
+    assert opened(tmp_path, SMALL, cleaned_to=cleaned_to).log_end_offset == end
+
+
 def test_only_segments_from_the_recovery_point_on_are_scanned(tmp_path: Path) -> None:
     log = filled(tmp_path)
     log.close_files()

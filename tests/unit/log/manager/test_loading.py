@@ -8,9 +8,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from unit.log.cleaner.compacted import CompactedLog
 from unit.log.manager.helpers import TOPIC_ID, Node, crash, names, partition, values
 
-from pybroker.log.checkpoints import read_clean_shutdown, read_offsets, read_topic_id
+from pybroker.log.checkpoints import CLEANER_CHECKPOINT, read_clean_shutdown, read_offsets, read_topic_id
 from pybroker.log.log import Log
 from pybroker.log.log_config import LogConfig
 from pybroker.log.manager import loading
@@ -339,3 +340,37 @@ def test_a_recovery_point_behind_what_recovery_could_save_does_not_stay_on_disk(
     assert recovered.log_end_offset == 2
     points = read_offsets(node.filesystem, str(node.paths[0] / "recovery-point-offset-checkpoint"))
     assert points == {partition(0): 0}, "the segment was read from its start, and its new indexes are not on disk"
+
+
+@pytest.mark.parametrize("damage", ["none", "cleaner's"])
+def test_a_topic_that_is_compacted_no_more_keeps_its_records_without_a_recovery_point(tmp_path: Path, damage: str) -> None:
+    node = Node(tmp_path)
+    compacted = CompactedLog(node.paths[0], {"segment.bytes": 160})
+    for first, second in (b"ab", b"cb", b"db"):
+        compacted.write((bytes([first]), b"value"))
+        compacted.write((bytes([second]), b"value"))
+        compacted.roll()
+    assert compacted.clean() is not None
+    compacted.log.flush()
+    bases, end = [segment.base_offset for segment in compacted.log.segments], compacted.log.log_end_offset
+    assert len(bases) > 2
+    assert compacted.log.segments[0].next_offset() < bases[1]
+    compacted.log.close_files()
+    if damage != "none":
+        (node.paths[0] / CLEANER_CHECKPOINT).write_text("nonsense")
+    (log,) = node.loaded().all_logs()
+    assert ([segment.base_offset for segment in log.segments], log.log_end_offset) == (bases, end)
+
+
+def test_too_few_open_files_are_no_fault_of_a_directory_and_refuse_the_start(tmp_path: Path) -> None:
+    node = Node(tmp_path, dirs=2)
+    manager = node.loaded()
+    node.append(node.create(manager, preferred=str(node.paths[0])))
+    manager.shutdown()
+    node.filesystem.break_under(node.paths[0] / "orders-0", errno.EMFILE, ("open",))
+    with pytest.raises(LogDirError, match="more open files"):
+        node.loaded()
+    assert node.failures == []
+    node.filesystem.mend()
+    (log,) = node.loaded().all_logs()
+    assert values(log) == [b"value"]
