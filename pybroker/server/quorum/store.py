@@ -77,15 +77,9 @@ class MetadataStore:
         self._log = self._open(now_ms)
 
     def _open(self, now_ms: int) -> Log:
-        """The log, which goes on where the latest snapshot ends if that came from another replica, or the log was lost."""
-        log = self._opened(now_ms, 0)
-        if self._snapshots and log.log_end_offset < self._snapshots[-1].end_offset:
-            log.close_files()
-            log = self._opened(now_ms, self._snapshots[-1].end_offset)
-        return log
-
-    def _opened(self, now_ms: int, start: int) -> Log:
-        return open_log(
+        """The log, which begins anew where the latest snapshot ends if it does not lead there: it was lost, or a crash came
+        when the snapshot of another replica had its name and the log that parts from it was still there."""
+        log = open_log(
             self._filesystem,
             self.directory,
             PARTITION,
@@ -94,8 +88,11 @@ class MetadataStore:
             background=Inline(),
             open_segments=OpenSegments(),
             topic_id=METADATA_TOPIC_UUID,
-            log_start_offset=start,
         )
+        latest = self.latest_snapshot
+        if latest is not None and not _leads_to(log, latest):
+            log.truncate_fully_and_start_at(latest.end_offset, now_ms)
+        return log
 
     def reopen(self, now_ms: int) -> None:
         """After a failed write: what is on disk is looked at anew."""
@@ -306,6 +303,20 @@ class MetadataStore:
         finally:
             if self._lock is not None:
                 self._lock.release()
+
+
+def _leads_to(log: Log, snapshot: SnapshotId) -> bool:
+    """Whether the log has the last record of the snapshot, or follows upon it. By that record's epoch, for logs that have the
+    same epoch at an offset are equal up to there."""
+    end = snapshot.end_offset
+    if log.log_end_offset < end:
+        return False
+    if log.log_start_offset < end:
+        return next(log.batches(end - 1, end)).partition_leader_epoch == snapshot.epoch
+    if log.log_end_offset > end:
+        return next(log.batches(end)).partition_leader_epoch >= snapshot.epoch
+    # Of an empty log the epochs may be those of records that went.
+    return log.leader_epochs.latest_epoch in (None, snapshot.epoch)
 
 
 def _log_config(config: Config) -> LogConfig:

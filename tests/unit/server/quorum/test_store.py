@@ -312,6 +312,56 @@ class TestSnapshots:
         assert read_file(other_disk, other.path_of(taken)) == read_file(disk, store.path_of(taken))
         assert (other.latest_snapshot, other.end_offset, records_in(other)) == (taken, 40, [])
 
+    @pytest.mark.parametrize("seed", range(6))
+    @pytest.mark.parametrize(
+        ("tail", "taken"),
+        [
+            (4, SnapshotId(125, 5)),  # the log is longer than the snapshot, but parts from it
+            (7, SnapshotId(125, 5)),  # and its epoch may even be higher
+            (4, SnapshotId(400, 5)),  # it is shorter
+        ],
+        ids=["longer", "later", "shorter"],
+    )
+    def test_a_crash_at_any_step_of_an_install_leaves_the_old_log_or_one_behind_the_snapshot(
+        self, tail: int, taken: SnapshotId, seed: int
+    ) -> None:
+        """Never the snapshot and a log that parts from it: the next leader would tell it to truncate what is committed."""
+        config = config_of(STATIC | {"internal.metadata.log.segment.bytes": "2000"})
+        source_disk, source = new_store(config)
+        snapshot(source_disk, source, *taken, topic(1))
+        data = read_file(source_disk, source.path_of(taken))
+        is_done, at = False, 0
+        outcomes = set()
+        while not is_done:
+            at += 1
+            disk = SimDisk(random.Random(seed))
+            formatted(disk, config)
+            store = opened(disk, config)
+            append(store, [topic(number) for number in range(124)], epoch=1, max_batch_bytes=300)
+            append(store, [topic(number) for number in range(124, 127)], epoch=tail)
+            store.flush(NOW_MS)
+            disk.cut_at = disk.operations + at
+            with suppress(PowerCutError):
+                store.store_chunk(taken, 0, data)
+                store.install(taken, NOW_MS)
+                append(store, [topic(500), topic(501)], epoch=8)
+                is_done = store.flush(NOW_MS) == taken.end_offset + 2
+            disk.crash()
+            store = opened(disk, config)
+            found = store.recovered()
+            epochs = [one.epoch for one in found.epochs]
+            assert epochs == sorted(epochs)
+            if found.snapshot is None:
+                assert found.log_end_offset == 127
+                assert not is_done
+            else:
+                assert found.log_start_offset == taken.end_offset
+                names = [record.name for record in records_in(store) if isinstance(record, TopicRecord)]
+                assert names == ["t500", "t501"][: len(names)]
+                assert not is_done or len(names) == 2
+            outcomes.add((found.snapshot, found.log_end_offset))
+        assert len(outcomes) >= 3, "else it was not cut on the way"
+
     def test_a_fetch_that_begins_anew_forgets_the_first_one(self) -> None:
         _disk, store = new_store(config_of(STATIC))
         source_disk, source = new_store(config_of(STATIC))
