@@ -95,9 +95,9 @@ def fetch_from_anyone(state: State) -> int:
 
 def can_fetch(state: State) -> bool:
     """One fetch at a time, from whomever, so that its answer fits the log; and only of what follows durable records."""
-    requests, log = state.requests, state.log
+    requests = state.requests
     return (
-        log.flushed_offset == log.end_offset
+        state.log.is_flushed
         and state.installing is None
         and not requests.is_under_way(FETCH)
         and not requests.is_under_way(FETCH_SNAPSHOT)

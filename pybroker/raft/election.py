@@ -102,7 +102,8 @@ def _grants(state: State, candidate: ReplicaKey, partition: raft.VoteRequestPart
         return False
     voted = state.voted
     if voted is not None:
-        return voted.id == candidate.id and voted.directory_id in (ZERO_UUID, candidate.directory_id)
+        # Again: it may have come back from a crash, without records that it had when it asked the first time.
+        return is_up_to_date and voted.id == candidate.id and voted.directory_id in (ZERO_UUID, candidate.directory_id)
     return state.leader_id is None and is_up_to_date
 
 
@@ -203,7 +204,7 @@ def handle_vote_response(state: State, sent: Sent, response: raft.VoteResponse) 
 
 
 def poll_unattached(state: State) -> int:
-    if not state.may_stand:
+    if not state.may_stand or not state.log.is_flushed:
         return fetch_from_anyone(state)
     if state.now_ms >= state.election_at_ms:
         stand(state)

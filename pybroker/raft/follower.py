@@ -30,6 +30,9 @@ def poll(state: State) -> int:
     following, now_ms = state.following, state.now_ms
     assert following is not None
     if state.may_stand:
+        if not state.log.is_flushed:
+            # Neither standing nor fetching may tell of what a crash could take; the flush comes by itself.
+            return NEVER
         if now_ms >= state.fetch_at_ms:
             state.trace(f"no fetch from leader {state.leader_id} succeeded in time")
             election.stand(state)

@@ -123,6 +123,11 @@ class LogView:
                 changed = True
         return changed
 
+    @property
+    def is_flushed(self) -> bool:
+        """Whether a crash now would leave all of it."""
+        return self.flushed_offset == self.end_offset
+
     def flushed(self, end_offset: int) -> None:
         self.flushed_offset = max(self.flushed_offset, min(end_offset, self.end_offset))
 

@@ -15,7 +15,8 @@
 
 An observer is unattached or follows. Who is no voter never stands, but for one whose removal may not be committed. A start
 finds itself in the role that its election state tells; a leader comes back resigned, for its unflushed records may be gone.
-Epochs only grow; a replica votes once in each, and the vote is durable before it is told.
+Epochs only grow; a replica votes once in each, and the vote is durable before it is told. Who stands has flushed its log: a
+candidate that comes back from a crash, and stands in the same epoch again, still has what its voters saw.
 """
 
 from __future__ import annotations
@@ -247,6 +248,8 @@ class State:
         return {self.own.id} if self.own in self.log.voters else set()
 
     def become_candidate(self) -> None:
+        log = self.log
+        assert log.is_flushed, f"stands with a log that ends at {log.end_offset}, but is durable up to {log.flushed_offset}"
         self._begin_epoch(self.epoch + 1)
         self._stand()
 

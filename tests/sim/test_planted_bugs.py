@@ -14,7 +14,7 @@ import pytest
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.messages.raft import VoteRequestPartitionData
 from pybroker.protocol.records.batch import RecordBatch
-from pybroker.raft import election, leader
+from pybroker.raft import discovery, election, follower, leader
 from pybroker.raft.events import Recovered, ReplicaKey
 from pybroker.raft.log_view import LogView
 from pybroker.raft.quorum import Quorum
@@ -91,6 +91,29 @@ def test_a_vote_is_forgotten_over_a_crash() -> None:
         return new_quorum(setting, forgotten, draw_below)
 
     require_found("it voted for nodes", forgetful)
+
+
+def test_a_candidate_has_not_flushed_what_it_is_elected_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes back from a crash with less, in the same epoch, and is given the same votes."""
+    right = election._grants
+
+    def grants(state: State, candidate: ReplicaKey, partition: VoteRequestPartitionData) -> bool:
+        if not partition.pre_vote and state.voted == candidate:
+            partition.last_offset_epoch, partition.last_offset = state.log.last_epoch, state.log.end_offset
+        return right(state, candidate, partition)
+
+    monkeypatch.setattr(election, "_grants", grants)
+    monkeypatch.setattr(LogView, "is_flushed", True)
+    monkeypatch.setattr(discovery, "can_fetch", can_fetch_what_is_flushed)
+    monkeypatch.setattr(follower, "can_fetch", can_fetch_what_is_flushed)
+    require_found("the leader's log ends at|the leader lacks")
+
+
+def can_fetch_what_is_flushed(state: State) -> bool:
+    """As it is right."""
+    requests, log = state.requests, state.log
+    is_fetching = requests.is_under_way(discovery.FETCH) or requests.is_under_way(discovery.FETCH_SNAPSHOT)
+    return log.flushed_offset == log.end_offset and state.installing is None and not is_fetching
 
 
 def test_a_majority_for_records_of_older_epochs_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,7 @@ class RaftNode(SimNode):
         self.crash_countdown = 0  # effects until a crash between two of them
         self.on_crash: Callable[[RaftNode], None] = lambda node: None
         self.on_vote: Callable[[RaftNode], None] = lambda node: None
+        self.on_install: Callable[[RaftNode], None] = lambda node: None
         self.on_office: Callable[[RaftNode], None] = lambda node: None
         self._random = random
         self._network = network
@@ -263,6 +264,7 @@ class RaftNode(SimNode):
         self._is_installing = True
         event = SnapshotInstalled(effect.snapshot, snapshot.kraft_version, snapshot.voters)
         self.after_us(self._random.randrange(5_000), self._installed, event)
+        self.on_install(self)
 
     def _installed(self, event: SnapshotInstalled) -> None:
         self._is_installing = False

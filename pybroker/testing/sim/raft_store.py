@@ -2,7 +2,8 @@
 
 What was done to the log since the last flush is a list of operations; a flush makes those safe that were there when it began,
 and a crash lets a prefix of the rest survive (a torn batch is cut off when the log is opened, so it is not in it). Election
-state and snapshots are safe when the call returns, as the boundary of the quorum asks.
+state and snapshots are safe when the call returns, as the boundary of the quorum asks; that the log begins anew behind a
+snapshot is one of the operations.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ class StoredBatch(NamedTuple):
     epoch: int
     data: bytes
     is_control: bool
+
+
+class Anew(NamedTuple):
+    """The log begins anew."""
+
+    offset: int
 
 
 class Snapshot(NamedTuple):
@@ -138,7 +145,7 @@ class RaftStore:
         self.durable = LogState()
         self.log_start_offset = 0
         self.snapshots: dict[SnapshotId, bytes] = {}
-        self._pending: list[StoredBatch | int] = []  # batches appended, or offsets truncated to
+        self._pending: list[StoredBatch | int | Anew] = []  # batches appended, offsets truncated to, or new beginnings
         self._flushing: tuple[int, int] | None = None  # how many of them, and the end of the log that they make
         self.flushes = 0
         self._fetched: dict[SnapshotId, bytearray] = {}
@@ -187,21 +194,33 @@ class RaftStore:
         self._flushing = None
         self._fetched.clear()
         latest = self.latest_snapshot
-        if latest is not None and self.durable.end_offset < latest.end_offset:
-            # The log was behind the snapshot: it goes on where that ends.
+        if latest is not None and not self._leads_to(latest):
             self.durable = LogState(latest.end_offset)
             self.log_start_offset = latest.end_offset
         self.durable.begin_at(self.log_start_offset)
         self.live = LogState(self.durable.start_batch_offset)
         self.live.batches = list(self.durable.batches)
 
+    def _leads_to(self, snapshot: SnapshotId) -> bool:
+        """Whether the log on disk has the last record of the snapshot, or begins behind it."""
+        durable, end = self.durable, snapshot.end_offset
+        last = durable.find(end - 1)
+        return durable.end_offset >= end and (last is None or last.epoch == snapshot.epoch)
+
     def _settle(self, count: int) -> None:
         for operation in self._pending[:count]:
-            if isinstance(operation, int):
+            if isinstance(operation, Anew):
+                self.durable = LogState(operation.offset)
+            elif isinstance(operation, int):
                 self.durable.truncate(operation)
             else:
                 self.durable.append(operation)
         del self._pending[:count]
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        if not self._pending:  # else a truncation before the log's start may be among it
+            self.durable.begin_at(self.log_start_offset)
 
     # Snapshots.
 
@@ -224,9 +243,8 @@ class RaftStore:
         snapshot = decode_snapshot(data)
         self.snapshots[snapshot_id] = data
         self.live = LogState(snapshot_id.end_offset)
-        self.durable = LogState(snapshot_id.end_offset)
         self.log_start_offset = snapshot_id.end_offset
-        self._pending.clear()
+        self._pending.append(Anew(snapshot_id.end_offset))
         self._flushing = None
         return snapshot
 
@@ -237,7 +255,7 @@ class RaftStore:
             del self.snapshots[old]
         self.log_start_offset = max(self.log_start_offset, snapshot_id.end_offset)
         self.live.begin_at(self.log_start_offset)
-        self.durable.begin_at(self.log_start_offset)
+        self._forget_old()
 
     def voters_before(self, end_offset: int) -> tuple[int, VotersRecord | None]:
         """kraft.version and the voters that the records before the offset say."""

@@ -139,6 +139,7 @@ class RaftWorld:
         self._fault_us = int((2 + 6 * random.random()) * SECOND_US)
         self._vote_crash = draw.probability(0.05)
         self._office_crash = draw.probability(0.2)
+        self._install_crash = draw.probability(0.2)
         self._is_unlucky = random.random() < 0.2
         self._happenings = Happenings(self.schedule, random)
         happens = self._happenings.add
@@ -155,6 +156,12 @@ class RaftWorld:
         happens(draw.per_second(0.5), self._ring_early)
         happens(draw.per_second(0.2), self._resign)
         happens(draw.per_second(0.3), self._describe)
+        self._stumble = 0.0
+        if random.random() < 0.1:
+            # Leaders that give up when others have not flushed what is committed, and successors that crash as they stand.
+            self.disk_faults.slow_flush, self.disk_faults.slow_flush_us = 0.5, 200_000
+            self._stumble = 0.5
+            happens(100.0, self._give_up_before_a_flush)
         self._new_address = draw.probability(0.1)
         is_upgraded = not self.is_dynamic and random.random() < 0.3
         if is_upgraded:
@@ -196,6 +203,7 @@ class RaftWorld:
         node.on_crash = self._restart_later
         node.on_vote = self._maybe_crash_voter
         node.on_office = self._maybe_crash_leader
+        node.on_install = self._maybe_crash_installer
         self.nodes[node_id] = node
         self.network.add(node)
 
@@ -255,7 +263,7 @@ class RaftWorld:
     def _heal(self) -> None:
         self.say("all faults end")
         self._happenings.stop()
-        self._vote_crash = self._office_crash = 0.0
+        self._vote_crash = self._office_crash = self._install_crash = self._stumble = 0.0
         self._is_unlucky = False
         self.network.faults.heal()
         self.network.heal()
@@ -338,7 +346,15 @@ class RaftWorld:
 
     def _maybe_crash_voter(self, node: RaftNode) -> None:
         """Soon after its vote is on disk: before or after it is told."""
-        if self.random.random() < self._vote_crash:
+        if node.store.election.voted == node.store.key and self.random.random() < self._stumble:
+            faults = self.network.faults  # about when its requests arrive, and before they are answered
+            node.after_us(faults.min_delay_us + self.random.randrange(faults.spread_us), node.crash)
+        elif self.random.random() < self._vote_crash:
+            node.crash_countdown = 1 + self.random.randrange(3)
+
+    def _maybe_crash_installer(self, node: RaftNode) -> None:
+        """Soon after a snapshot has its name: the log may still be the old one."""
+        if self.random.random() < self._install_crash:
             node.crash_countdown = 1 + self.random.randrange(3)
 
     def _maybe_crash_leader(self, node: RaftNode) -> None:
@@ -353,6 +369,8 @@ class RaftWorld:
 
     def _restart_later(self, node: RaftNode) -> None:
         delay_us = self.random.choice((10_000, 300_000, 2 * SECOND_US))
+        if self.random.random() < self._stumble:
+            delay_us = 10_000
         self.schedule.after(int(delay_us * self.random.random()), node.start)
 
     def _pause_one(self) -> None:
@@ -419,6 +437,17 @@ class RaftWorld:
             leader.step(ResignRequested(is_final))
             if is_final:
                 leader.after_us(self.random.randrange(300_000), leader.crash)
+
+    def _give_up_before_a_flush(self) -> None:
+        """A leader comes back from a crash at once and says that its epoch is over; a follower has not flushed what it got."""
+        leader = self._leader()
+        if leader is None:
+            return
+        end = self.checks.commit_end
+        voters = [self.nodes[key.id].store for key in self._voters_of(leader.store)]
+        if any(store.durable.end_offset < end == store.live.end_offset for store in voters):
+            leader.crash()
+            leader.start()
 
     def _describe(self) -> None:
         topic = DescribeQuorumRequestTopicData(

@@ -134,6 +134,13 @@ class TestVoting:
         assert ask(quorum, vote(candidate=2, epoch=5))[0]
         assert ask(quorum, vote(candidate=3, epoch=6))[0]
 
+    def test_a_vote_is_not_given_again_to_a_candidate_that_came_back_with_less(self) -> None:
+        """A crash took records that it had not flushed when it asked the first time; here they are committed."""
+        quorum = replica(recovered=with_log(e.ElectionState(3), 8, 3))
+        assert ask(quorum, vote(candidate=2, epoch=4, last=(3, 8)))[0]
+        assert not ask(quorum, vote(candidate=2, epoch=4, last=(3, 5)))[0]
+        assert ask(quorum, vote(candidate=2, epoch=4, last=(3, 8)))[0]
+
     def test_a_replica_with_another_disk_is_another_candidate(self) -> None:
         quorum = replica(recovered=empty(e.ElectionState(5, None, key_of(2, disk=1))))
         assert not ask(quorum, vote(candidate=2, epoch=5))[0]

@@ -325,6 +325,38 @@ class TestFollowing:
         quorum.step(2000, e.DeadlinePassed())
         assert quorum.role is Role.PROSPECTIVE
 
+    @pytest.mark.parametrize(
+        "how", ["the leader ends its epoch", "the leader is silent", "the leader is dead", "another epoch"]
+    )
+    def test_it_stands_only_when_all_of_its_log_is_flushed(self, how: str) -> None:
+        """Else it would be elected for records that a crash takes: its vote for itself is durable, they are not."""
+        quorum, send = self.follower(self.log((3, 0), end=5))
+        records = batch_of(5, 4, b"a", b"b", b"c")
+        quorum.step(5, e.ResponseReceived(send.request_id, self.response(records=records, high_watermark=5)))
+        now_ms = 10
+        if how == "the leader ends its epoch":
+            row = raft.EndQuorumEpochRequestPartitionData(
+                partition_index=0, leader_id=1, leader_epoch=4, preferred_successors=[2], preferred_candidates=[]
+            )
+            topic = raft.EndQuorumEpochRequestTopicData(topic_name=METADATA_TOPIC, partitions=[row])
+            request = raft.EndQuorumEpochRequest(cluster_id="cluster", topics=[topic], leader_endpoints=[])
+            quorum.step(now_ms, e.RequestReceived(1, request))
+        elif how == "the leader is dead":
+            quorum.step(now_ms, e.NodeLost(1))
+        elif how == "another epoch":
+            asked = raft.VoteRequestPartitionData(
+                partition_index=0, replica_epoch=6, replica_id=3, last_offset_epoch=3, last_offset=5
+            )
+            vote = raft.VoteRequestTopicData(topic_name=METADATA_TOPIC, partitions=[asked])
+            quorum.step(now_ms, e.RequestReceived(1, raft.VoteRequest(cluster_id="cluster", topics=[vote])))
+        if how != "the leader ends its epoch":
+            now_ms = 10_000
+        assert quorum.step(now_ms, e.DeadlinePassed()) == []
+        assert quorum.role is (Role.UNATTACHED if how == "another epoch" else Role.FOLLOWER)
+        assert quorum.deadline_ms is None, "nothing is due before the flush"
+        quorum.step(now_ms + 1, e.Flushed(8))
+        assert quorum.role is Role.PROSPECTIVE
+
 
 class TestFetches:
     def test_what_is_there_is_answered_at_once(self) -> None:
