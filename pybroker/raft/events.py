@@ -138,6 +138,12 @@ class SnapshotInstalled(Value):
     voters: VotersRecord | None
 
 
+class SnapshotBroken(Value):
+    """What `InstallSnapshot` ordered cannot be done: what was fetched is no whole snapshot, and is gone."""
+
+    snapshot: SnapshotId
+
+
 class LogStartMoved(Value):
     """Old segments went, after a snapshot that stands for them."""
 
@@ -168,6 +174,7 @@ Event = (
     | Flushed
     | SnapshotTaken
     | SnapshotInstalled
+    | SnapshotBroken
     | LogStartMoved
     | KRaftVersionProposed
     | ResignRequested
@@ -238,7 +245,8 @@ class StoreSnapshotChunk(Value):
 
 
 class InstallSnapshot(Value):
-    """The fetched snapshot is whole: make it durable under its name, begin the log anew at its end, say SnapshotInstalled."""
+    """The fetched snapshot is whole: make it durable under its name, begin the log anew at its end, say SnapshotInstalled;
+    or SnapshotBroken."""
 
     snapshot: SnapshotId
 

@@ -22,6 +22,7 @@ from pybroker.raft.events import (
     StoreSnapshotChunk,
     TruncateLog,
 )
+from pybroker.raft.requests import Sent
 from pybroker.raft.setting import METADATA_TOPIC, PARTITION
 from pybroker.raft.state import NEVER, State
 
@@ -225,3 +226,12 @@ def snapshot_installed(state: State, event: SnapshotInstalled) -> None:
         state.installing = None
     state.log.install(event.snapshot, event.kraft_version, event.voters)
     state.advance_high_watermark(event.snapshot.end_offset)
+
+
+def snapshot_broken(state: State, snapshot: SnapshotId) -> None:
+    """It is fetched again, after a pause: the leader's own may be broken."""
+    state.trace(f"snapshot {snapshot} did not arrive whole")
+    if state.installing == snapshot:
+        state.installing = None
+        if state.leader_id is not None:
+            state.requests.pause(state.now_ms, Sent(state.leader_id, FETCH))

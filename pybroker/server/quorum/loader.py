@@ -15,6 +15,7 @@ from pybroker.metadata.image import EMPTY_IMAGE, MetadataImage
 from pybroker.protocol.internal.metadata_log import BeginTransactionRecord
 from pybroker.protocol.message import Message
 from pybroker.raft.events import SnapshotId
+from pybroker.server.metadata_snapshot import SnapshotError
 from pybroker.server.quorum.store import Entry, MetadataLogError
 
 Publisher = Callable[[MetadataDelta, MetadataImage], None]
@@ -53,7 +54,7 @@ class MetadataLoader:
         try:
             for record in records:
                 delta.replay(record)
-        except MetadataReplayError as error:
+        except (MetadataReplayError, SnapshotError) as error:
             raise MetadataLogError(f"snapshot {snapshot}: {error}") from error
         image = delta.image(snapshot.end_offset - 1, snapshot.epoch)
         self.next_offset, self._epoch = snapshot.end_offset, snapshot.epoch

@@ -48,6 +48,7 @@ from pybroker.raft.events import (
     RespondWithRecords,
     RespondWithSnapshot,
     Send,
+    SnapshotBroken,
     SnapshotId,
     SnapshotInstalled,
     SnapshotTaken,
@@ -57,7 +58,7 @@ from pybroker.raft.events import (
     TruncateLog,
 )
 from pybroker.raft.quorum import Quorum
-from pybroker.server.metadata_snapshot import record_batches
+from pybroker.server.metadata_snapshot import SnapshotError, record_batches
 from pybroker.server.quorum.loader import MetadataLoader, Publisher
 from pybroker.server.quorum.store import MetadataStore
 
@@ -94,6 +95,10 @@ class ReplicaSettings(NamedTuple):
     max_idle_ms: int  # metadata.max.idle.interval.ms
     snapshot_bytes: int  # metadata.log.max.record.bytes.between.snapshots
     snapshot_interval_ms: int  # metadata.log.max.snapshot.interval.ms, 0 for never
+
+
+class _DecisionError(Exception):
+    """The controller could not decide, or what it decided cannot be written; it is logged, and nothing is done."""
 
 
 class _Pending(NamedTuple):
@@ -144,7 +149,7 @@ class MetadataReplica:
         self._high_watermark = 0
         self._claimed_epoch: int | None = None  # led, but the controller has not begun
         self._last_proposal_ms = 0
-        self._snapshot_job: SnapshotId | None = None
+        self._snapshot_job: SnapshotId | None = None  # being written, perhaps since before a restart
         self._snapshot_due_ms = NEVER_MS
         self._bytes_since_snapshot = 0
 
@@ -162,7 +167,6 @@ class MetadataReplica:
         self._store.reopen(now_ms)
         self.quorum = self._new_quorum(self._store.recovered())
         self.is_failed = False
-        self._snapshot_job = None
         self.step(now_ms, Started())
 
     @property
@@ -208,7 +212,11 @@ class MetadataReplica:
             self.step(now_ms, DeadlinePassed())
         controller = self.controller
         if controller is not None and controller.deadline_ms is not None and controller.deadline_ms <= now_ms:
-            self._decide(now_ms, lambda: controller.tick(now_ms))
+            try:
+                self._decide(now_ms, lambda: controller.tick(now_ms))
+            except _DecisionError:
+                # It would be due again at once, and whoever is dead would never be fenced: another may do better.
+                self.step(now_ms, ResignRequested())
         idle_ms = self._settings.max_idle_ms
         if self.controller is not None and idle_ms and self._last_proposal_ms + idle_ms <= now_ms:
             if self.quorum.has_followers:
@@ -237,12 +245,14 @@ class MetadataReplica:
             return
         try:
             result = self._decide(now_ms, lambda: controller.handle(now_ms, request, version))
+        except _DecisionError:
+            self._refuse(request, version, done, ErrorCode.UNKNOWN_SERVER_ERROR, "The controller failed on this request.")
+            return
         except Exception as error:
             self._refuse(request, version, done, ErrorCode.KAFKA_STORAGE_ERROR, f"The metadata log cannot be written: {error}")
             raise
-        if result is None:
-            self._refuse(request, version, done, ErrorCode.UNKNOWN_SERVER_ERROR, "The controller failed on this request.")
-        elif self.controller is None:
+        assert result is not None
+        if self.controller is None:
             self._refuse(request, version, done, ErrorCode.NOT_CONTROLLER, "The controller resigned.")
         else:
             # Without records of its own it was decided by what others wrote, which may not be committed yet.
@@ -253,6 +263,9 @@ class MetadataReplica:
         if snapshot != self._snapshot_job:
             return
         self._snapshot_job = None
+        if not self._store.leads_to(snapshot):
+            # What it stands for was committed, but lost here by a failure since; the next start goes on behind it.
+            return
         self._store.taken(snapshot)
         self._snapshot_taken_at(now_ms)
         self.step(now_ms, SnapshotTaken(snapshot))
@@ -301,12 +314,21 @@ class MetadataReplica:
             case StoreSnapshotChunk(snapshot, position, data):
                 self._store.store_chunk(snapshot, position, data)
             case InstallSnapshot(snapshot):
-                with self._store.install(snapshot, now_ms) as content:
-                    self.loader.replace(snapshot, content.records())
-                    events.append(SnapshotInstalled(snapshot, content.kraft_version, content.voters))
-                self._snapshot_taken_at(now_ms)
+                self._install(now_ms, snapshot, events)
             case Trace(text):
                 logger.info("%s", text)
+
+    def _install(self, now_ms: int, snapshot: SnapshotId, events: deque[Event]) -> None:
+        try:
+            installed = self._store.install(snapshot, now_ms)
+        except SnapshotError as error:
+            logger.warning("a snapshot of the metadata is fetched again: %s", error)
+            events.append(SnapshotBroken(snapshot))
+            return
+        with installed as content:
+            self.loader.replace(snapshot, content.records())
+            events.append(SnapshotInstalled(snapshot, content.kraft_version, content.voters))
+        self._snapshot_taken_at(now_ms)
 
     def _with_chunk(
         self, message: FetchSnapshotResponse, snapshot: SnapshotId, position: int, max_bytes: int
@@ -373,33 +395,33 @@ class MetadataReplica:
     # Decisions.
 
     def _decide(self, now_ms: int, decide: Callable[[], Result | None]) -> Result | None:
-        """Decide by everything that was written, committed or not, and write what comes of it; None if that failed."""
+        """Decide by everything that was written, committed or not, and write what comes of it."""
         controller, quorum = self.controller, self.quorum
         assert controller is not None
         if controller.next_offset < quorum.log_end_offset:
             controller.advance(quorum.log_end_offset - 1, quorum.epoch)
         try:
             result = decide()
-        except Exception:
+        except Exception as error:
             logger.exception("the controller failed")
-            return None
-        if result is not None and result.records and not self._propose(now_ms, result.records):
-            return None
+            raise _DecisionError from error
+        if result is not None and result.records:
+            self._propose(now_ms, result.records)
         if result is not None and result.kraft_version is not None:
             self.step(now_ms, KRaftVersionProposed(result.kraft_version))
         return result
 
-    def _propose(self, now_ms: int, records: Sequence[Message]) -> bool:
-        """False, with nothing done, if there is no way to write `records` down."""
+    def _propose(self, now_ms: int, records: Sequence[Message]) -> None:
+        """_DecisionError if there is no way to write `records` down."""
         try:
             batches = self._encoded(now_ms, records)
-        except ProtocolError:
+        except ProtocolError as error:
             logger.exception("what the controller decided cannot be written")
-            return False
+            raise _DecisionError from error
         written = self._write(now_ms, batches)
         controller = self.controller
         if controller is None:
-            return True
+            return
         try:
             for offset, record in written:
                 controller.replay(offset, self.quorum.epoch, record)
@@ -407,7 +429,6 @@ class MetadataReplica:
             # It now believes something else than the log says: another replica, or this one anew, must take over.
             logger.exception("the controller cannot follow its own records, and resigns")
             self.step(now_ms, ResignRequested())
-        return True
 
     def _encoded(self, now_ms: int, records: Sequence[Message]) -> _Encoded:
         """As they are to follow the log; ProtocolError if one is beyond what its message can carry."""

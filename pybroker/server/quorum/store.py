@@ -33,7 +33,7 @@ from pybroker.protocol.json_form import from_json, to_json
 from pybroker.protocol.message import Message
 from pybroker.protocol.records.control import ControlType, control_type
 from pybroker.raft.events import ElectionState, EpochStart, Recovered, ReplicaKey, SnapshotId, VotersAt
-from pybroker.server.metadata_snapshot import PART, SnapshotReader, list_snapshots, snapshot_name
+from pybroker.server.metadata_snapshot import PART, SnapshotError, SnapshotReader, list_snapshots, snapshot_name
 
 logger = logging.getLogger(__name__)
 
@@ -249,16 +249,25 @@ class MetadataStore:
             file.close()
 
     def install(self, snapshot: SnapshotId, now_ms: int) -> SnapshotReader:
-        """The fetched snapshot takes its name, and the log begins anew where it ends; MetadataLogError if it is not whole."""
+        """The fetched snapshot takes its name, and the log begins anew where it ends. SnapshotError if it is not whole,
+        and then it is gone."""
         part = self.path_of(snapshot) + FETCHED
         sync_file(self._filesystem, part)
-        with SnapshotReader(self._filesystem, part) as content:
-            content.check()
+        try:
+            with SnapshotReader(self._filesystem, part) as content:
+                content.check()
+        except SnapshotError:
+            self._filesystem.remove(part)
+            raise
         self._filesystem.rename(part, self.path_of(snapshot))
         self._filesystem.sync_dir(self.directory)
         self._log.truncate_fully_and_start_at(snapshot.end_offset, now_ms)
         self.taken(snapshot)
         return self.open_snapshot(snapshot)
+
+    def leads_to(self, snapshot: SnapshotId) -> bool:
+        """Whether the log has what the snapshot ends with, or follows upon it."""
+        return _leads_to(self._log, snapshot)
 
     def taken(self, snapshot: SnapshotId) -> None:
         """A snapshot is there now, under its name."""

@@ -145,6 +145,28 @@ class TestAlone:
         assert len(records_of(node)) == before
         assert code_of(node.ask(creation("t"))) is ErrorCode.NONE
 
+    @pytest.mark.parametrize("what", ["decide", "write"])
+    def test_a_controller_that_fails_by_itself_resigns_instead_of_trying_for_ever(
+        self, what: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        nodes, node = alone()
+        controller = node.replica.controller
+        assert controller is not None
+        unwritable = TopicRecord(name="x" * 40_000, topic_id=ZERO_UUID)
+        monkeypatch.setattr(
+            controller, "tick", lambda now_ms: 1 / 0 if what == "decide" else Result([unwritable], NoOpRecord())
+        )
+        due_ms = controller.deadline_ms
+        assert due_ms is not None
+        nodes.now_ms = due_ms
+        with caplog.at_level(logging.ERROR):
+            node.replica.deadline_passed(due_ms)
+        assert len(caplog.records) == 1
+        assert not node.replica.is_active
+        assert node.replica.deadline_ms > due_ms, "it spins"
+        assert nodes.leader() is node, "there is nobody else: it begins anew"
+        assert node.replica.controller is not controller
+
     def test_an_answer_that_cannot_be_given_keeps_nobody_waiting(self, caplog: pytest.LogCaptureFixture) -> None:
         _nodes, node = alone()
 
@@ -414,8 +436,35 @@ class TestSnapshots:
         nodes.start()
         assert len(node.replica.image.topics) == 100
 
-    @pytest.mark.parametrize("fetch_bytes", [1_048_576, 300])
-    def test_a_replica_that_is_too_far_behind_installs_one(self, fetch_bytes: int) -> None:
+    def test_a_restart_does_not_begin_what_is_still_being_written(self) -> None:
+        """Two would write the same file."""
+        nodes, node = alone(metadata_log_max_snapshot_interval_ms=MINUTE_MS)
+        node.jobs = []
+        nodes.run(3 * MINUTE_MS)
+        (job,) = node.jobs
+        node.replica.fail("a disk that was full for a moment")
+        node.replica.restart(nodes.now_ms)
+        nodes.run(3 * MINUTE_MS)
+        assert node.jobs == [job]
+        node.finish(job)
+        assert node.store.latest_snapshot == job.snapshot
+        nodes.run(3 * MINUTE_MS)
+        assert len(node.jobs) == 2
+
+    def test_one_of_more_than_a_restart_left_in_the_log_is_not_taken(self) -> None:
+        """What is committed may be in memory only, here."""
+        nodes, node = alone(metadata_log_max_snapshot_interval_ms=MINUTE_MS)
+        node.jobs = []
+        nodes.run(2 * MINUTE_MS)
+        (job,) = node.jobs
+        node.replica.fail("a write failed")
+        node.store.truncate_to(job.snapshot.end_offset - 1, nodes.now_ms)
+        node.replica.restart(nodes.now_ms)
+        node.finish(job)
+        assert node.store.latest_snapshot is None
+
+    def far_behind(self, fetch_bytes: int = 1_048_576) -> tuple[Nodes, Node, Node]:
+        """A leader, and one that is down and needs a snapshot."""
         nodes, leader = three(
             metadata_log_max_record_bytes_between_snapshots=2000,
             metadata_max_retention_bytes=3000,
@@ -429,6 +478,27 @@ class TestSnapshots:
         while leader.replica.quorum.log_start_offset <= behind.replica.quorum.log_end_offset:
             leader.ask(creation(f"t{leader.replica.image.offset}"))
             nodes.run(1)
+        return nodes, leader, behind
+
+    def test_one_that_did_not_arrive_whole_is_fetched_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        nodes, leader, behind = self.far_behind()
+        right, broken = MetadataStore.store_chunk, list[SnapshotId]()
+
+        def store_chunk(store: MetadataStore, snapshot: SnapshotId, position: int, data: bytes) -> None:
+            if store is behind.store and len(broken) < 3:
+                broken.append(snapshot)
+                data = data[:-1] + bytes([data[-1] ^ 1])
+            right(store, snapshot, position, data)
+
+        monkeypatch.setattr(MetadataStore, "store_chunk", store_chunk)
+        behind.start()
+        nodes.run_until(lambda: behind.replica.image.offset >= leader.replica.image.offset)
+        assert len(broken) == 3
+        assert behind.replica.image.topics == leader.replica.image.topics
+
+    @pytest.mark.parametrize("fetch_bytes", [1_048_576, 300])
+    def test_a_replica_that_is_too_far_behind_installs_one(self, fetch_bytes: int) -> None:
+        nodes, leader, behind = self.far_behind(fetch_bytes)
         behind.published.clear()
         behind.start()
         nodes.run_until(lambda: behind.replica.image.offset >= leader.replica.image.offset)

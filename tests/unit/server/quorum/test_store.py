@@ -378,6 +378,7 @@ class TestSnapshots:
             store.install(SnapshotId(9, 1), NOW_MS)
         assert (store.latest_snapshot, records_in(store)) == (None, [topic(1)])
         assert not disk.exists(store.path_of(SnapshotId(9, 1)))
+        assert not disk.exists(store.path_of(SnapshotId(9, 1)) + FETCHED)
 
     def test_there_is_nothing_of_one_that_is_not_there(self) -> None:
         _disk, store = new_store()
