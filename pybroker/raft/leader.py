@@ -36,7 +36,7 @@ from pybroker.raft.setting import METADATA_TOPIC, PARTITION
 from pybroker.raft.state import NEVER, State
 from pybroker.raft.voters import Voter, VoterSet, address_at
 
-MAX_PARKED: Final = 1000  # fetches that wait; one replica has at most one
+MAX_PARKED: Final = 1000  # fetches that wait; one replica has at most one, a client one for each of its connections
 MAX_OBSERVERS: Final = 10_000  # whose progress is kept; more are served all the same
 OBSERVER_SESSION_MS: Final = 300_000
 BEGIN_QUORUM_EPOCH: Final = 53
@@ -271,7 +271,9 @@ def handle_fetch(state: State, token: int, request: fetch.FetchRequest) -> None:
     replica_id = request.replica_id if replica_state is None else replica_state.replica_id
     replica = ReplicaKey(replica_id, partition.replica_directory_id)
     max_bytes = min(request.max_bytes, state.setting.fetch_max_bytes)
-    asked = Parked(token, replica, offset, last_epoch, partition.high_watermark, max_bytes, state.now_ms + request.max_wait_ms)
+    # Who waits longer than the fetch timeout has given this leader up, or is nobody who follows it.
+    until_ms = state.now_ms + min(request.max_wait_ms, state.setting.fetch_timeout_ms)
+    asked = Parked(token, replica, offset, last_epoch, partition.high_watermark, max_bytes, until_ms)
     old = leading.parked_by.pop(replica, None)
     if old is not None and old in leading.parked:
         # It asked again: the earlier answer is not waited for.

@@ -94,7 +94,7 @@ def _begin_add(state: State, token: int, request: raft.AddRaftVoterRequest) -> R
     if state.requests.wait_ms(now_ms, key.id, API_VERSIONS) != 0:
         return Refusal(ErrorCode.REQUEST_TIMED_OUT, f"The new voter {name_of(key)} is not ready for requests.")
     voter = Voter(key, listeners)
-    until_ms = now_ms + setting.request_timeout_ms
+    until_ms = now_ms + (request.timeout_ms if request.timeout_ms > 0 else setting.request_timeout_ms)
     leading.change = VoterChange(True, token, request.ack_when_committed, voter, until_ms, None)
     # Nodes refuse to answer who does not name itself.
     question = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=pybroker.__version__)

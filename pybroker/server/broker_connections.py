@@ -1,7 +1,8 @@
 """Which connections of a controller's listeners come from which node: when the last one of a node breaks, its process is
 likely dead, and whoever wants to know hears of it at once.
 
-Network threads call it; the lock is held for a few steps only.
+Network threads call it. What happened to a node is told under the lock, so that it is told in the order in which it happened;
+whoever is told takes note of it and returns.
 """
 
 from __future__ import annotations
@@ -27,27 +28,22 @@ class BrokerConnections:
             self._forget(connection)
             self._node_of[connection] = node_id
             connections = self._connections.setdefault(node_id, set())
-            is_first = not connections
             connections.add(connection)
-        if is_first:
-            self._on_made(node_id)
+            if len(connections) == 1:
+                self._on_made(node_id)
 
     def closed(self, connection: Hashable) -> None:
         if connection not in self._node_of:
             return
         with self._lock:
-            node_id = self._forget(connection)
-        if node_id is not None:
-            self._on_lost(node_id)
+            self._forget(connection)
 
-    def _forget(self, connection: Hashable) -> int | None:
-        """The node that has no connection left by that, if it is so."""
+    def _forget(self, connection: Hashable) -> None:
         node_id = self._node_of.pop(connection, None)
         if node_id is None:
-            return None
+            return
         connections = self._connections[node_id]
         connections.discard(connection)
-        if connections:
-            return None
-        del self._connections[node_id]
-        return node_id
+        if not connections:
+            del self._connections[node_id]
+            self._on_lost(node_id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Hashable
 
 from pybroker.base.address import Address
 from pybroker.config.broker import Config
@@ -61,7 +62,7 @@ class ControllerRole:
             self._dispatcher,
             lambda listener: self._apis,
             listeners_of=controller_listeners,
-            on_closed=self._connections.closed,
+            on_closed=self._connection_closed,
         )
 
     def bind(self) -> dict[str, Address]:
@@ -131,7 +132,13 @@ class ControllerRole:
             envelope=EnvelopeHandlers(lambda request: self._dispatcher.handle(request), self._apis),
         )
 
-    # Fast death detection; network threads.
+    # Network threads.
+
+    def _connection_closed(self, connection: Hashable) -> None:
+        self._connections.closed(connection)
+        self._quorum.connection_closed(connection)
+
+    # Fast death detection.
 
     def _connection_made(self, node_id: int) -> None:
         def tell(now_ms: int, controller: Controller) -> None:

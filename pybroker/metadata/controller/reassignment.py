@@ -31,11 +31,16 @@ def alter_partition_reassignments(view: View, request: AlterPartitionReassignmen
     rules = PartitionRules(view.image, view.setting)
     records: list[Message] = []
     responses = []
+    named: set[tuple[str, int]] = set()
     for topic in request.topics:
         rows = []
         for one in topic.partitions:
             code, message = ErrorCode.NONE, None
             try:
+                if (topic.name, one.partition_index) in named:
+                    # Apache Kafka decides twice, both times by what was before the request.
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the partition twice.")
+                named.add((topic.name, one.partition_index))
                 record = _reassign(rules, topic.name, one, request.allow_replication_factor_change)
                 if record is not None:
                     records.append(record)

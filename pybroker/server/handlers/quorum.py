@@ -22,7 +22,7 @@ class QuorumHandlers:
         def give_up() -> None:
             request.close_connection("the metadata quorum of this node is not running")
 
-        self._quorum.receive(message, request.respond, give_up)
+        self._quorum.receive(message, request.respond, give_up, request.connection)
 
     def handle_decision(self, request: Request, message: Message) -> None:
         self._quorum.submit(message, request.version, request.respond)

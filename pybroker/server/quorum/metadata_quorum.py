@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple, Protocol
@@ -25,6 +25,7 @@ from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.message import Message
 from pybroker.raft.events import (
     NodeLost,
+    RequestDropped,
     RequestFailed,
     RequestReceived,
     ResignRequested,
@@ -170,19 +171,30 @@ class MetadataQuorum:
         else:
             self.receive(message, done, lambda: done(None))
 
-    def receive(self, message: Message, done: Done, give_up: Callable[[], None]) -> None:
-        """A message for the quorum machine; `give_up` is called instead of `done` if it is not running."""
+    def receive(self, message: Message, done: Done, give_up: Callable[[], None], connection: Hashable | None = None) -> None:
+        """A message for the quorum machine; `give_up` is called instead of `done` if it is not running. Of a `connection` that
+        is closed nothing is kept."""
 
         def take(now_ms: int) -> None:
             if self._replica.is_failed:
                 give_up()
                 return
             self._next_token += 1
-            self._tokens[self._next_token] = _Waiting(done, give_up)
+            self._tokens[self._next_token] = _Waiting(done, give_up, connection)
             self._replica.step(now_ms, RequestReceived(self._next_token, message))
 
         if not self._post(take):
             give_up()
+
+    def connection_closed(self, connection: Hashable) -> None:
+        """Nobody waits for the answers to what came over it."""
+
+        def drop(now_ms: int) -> None:
+            for token in [token for token, waiting in self._tokens.items() if waiting.connection is connection]:
+                del self._tokens[token]
+                self._replica.step(now_ms, RequestDropped(token))
+
+        self._post(drop)
 
     def address_lost(self, address: Address) -> None:
         """Every connection to that address broke, or it refuses new ones."""
@@ -379,3 +391,4 @@ class _Waiting(NamedTuple):
 
     done: Done
     give_up: Callable[[], None]
+    connection: Hashable | None

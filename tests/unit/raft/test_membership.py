@@ -18,11 +18,11 @@ from pybroker.raft.setting import METADATA_TOPIC
 from pybroker.raft.state import Role
 
 
-def add(id_: int, *, disk: int = 0, ack_when_committed: bool = True) -> raft.AddRaftVoterRequest:
+def add(id_: int, *, disk: int = 0, ack_when_committed: bool = True, timeout_ms: int = 1000) -> raft.AddRaftVoterRequest:
     listener = raft.AddRaftVoterRequestListener(name=LISTENER, host=f"host{id_}", port=9093)
     return raft.AddRaftVoterRequest(
         cluster_id="cluster",
-        timeout_ms=1000,
+        timeout_ms=timeout_ms,
         voter_id=id_,
         voter_directory_id=directory_of(id_, disk),
         listeners=[listener],
@@ -236,12 +236,15 @@ class TestAdding:
         assert error_of(answers) == ErrorCode.INVALID_REQUEST
         assert voters_of(cluster, 1) == [[1]]
 
-    def test_one_that_then_does_not_follow_is_answered_in_time(self) -> None:
+    @pytest.mark.parametrize("timeout_ms", [300, 1500])
+    def test_one_that_then_does_not_follow_is_answered_when_the_time_of_the_request_is_over(self, timeout_ms: int) -> None:
         cluster = standalone(2)
-        answers = cluster.ask(1, add(2))
+        answers = cluster.ask(1, add(2, timeout_ms=timeout_ms))
         cluster.run_until(lambda: len(cluster[1].voters) == 2, 100)
         cluster.partition(2)
-        cluster.run(2100)
+        cluster.run(timeout_ms - 150)
+        assert not answers
+        cluster.run(200)
         assert error_of(answers) == ErrorCode.REQUEST_TIMED_OUT
         assert error_of(cluster.ask(1, remove(2))) == ErrorCode.REQUEST_TIMED_OUT, "the voters are not committed"
 

@@ -408,6 +408,14 @@ class TestFetches:
         assert part_of(answer.message).error_code == 0
         assert leader.fetch(fetch_request(2, 4, 4, 4, max_wait_ms=0)) is not None
 
+    def test_but_no_longer_than_the_fetch_timeout(self) -> None:
+        """Who is not there any more must not take the place of those that are."""
+        leader = Leader()
+        assert leader.fetch(fetch_request(-1, 4, 4, 4, max_wait_ms=2**31 - 1)) is None
+        assert leader.quorum.deadline_ms is not None
+        leader.now_ms += 2000
+        assert answer_to(leader.token, leader.step(e.DeadlinePassed())) is not None
+
     def test_or_until_leadership_ends(self) -> None:
         leader = Leader()
         assert leader.fetch(fetch_request(2, 4, 4, 4)) is None

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 from pybroker.server.broker_connections import BrokerConnections
 
 
@@ -47,4 +49,25 @@ def test_a_connection_that_speaks_for_another_node_is_that_nodes() -> None:
     heard.connections.seen(7, "one")
     heard.connections.seen(8, "one")
     heard.connections.closed("one")
-    assert heard.events == [("made", 7), ("made", 8), ("lost", 8)]
+    assert heard.events == [("made", 7), ("lost", 7), ("made", 8), ("lost", 8)]
+
+
+def test_a_loss_is_told_before_what_comes_after_it() -> None:
+    """Another thread may make a connection while the loss of the last one is being told; a controller that heard of them the
+    other way round would take a broker that lives for dead."""
+    events: list[str] = []
+    threads: list[threading.Thread] = []
+
+    def lost(_node_id: int) -> None:
+        comes_back = threading.Thread(target=connections.seen, args=(7, "two"))
+        comes_back.start()
+        threads.append(comes_back)
+        # It cannot be done before the loss is told.
+        comes_back.join(0.05)
+        events.append("lost")
+
+    connections = BrokerConnections(lambda _node_id: events.append("made"), lost)
+    connections.seen(7, "one")
+    connections.closed("one")
+    threads[0].join()
+    assert events == ["made", "lost", "made"]

@@ -105,6 +105,16 @@ def test_what_is_so_already_is_not_written(cluster: TestCluster) -> None:
     assert cluster.image.offset == offset
 
 
+def test_a_partition_that_is_named_twice_is_decided_once(cluster: TestCluster) -> None:
+    """Both would be decided by what was before the request, and the second forget what the first began."""
+    rows = [ReassignablePartition(partition_index=0, replicas=replicas) for replicas in ([3, 4], [1, 3])]
+    topics = [ReassignableTopic(name="t", partitions=rows), ReassignableTopic(name="t", partitions=rows[:1])]
+    response = cluster.ask(AlterPartitionReassignmentsRequest(topics=topics))
+    codes = [one.error_code for topic in response.responses for one in topic.partitions]
+    assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST]
+    assert listed(cluster) == [("t", 0, [3, 4, 1, 2], [3, 4], [1, 2])]
+
+
 def test_a_reassignment_is_cancelled(cluster: TestCluster) -> None:
     assert reassign(cluster, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     reassign(cluster, [3, 4])

@@ -27,12 +27,14 @@ from unit.server.quorum.quorums import (
 
 from pybroker.base.address import Address
 from pybroker.base.filesystem import write_file
+from pybroker.base.ids import METADATA_TOPIC_UUID
 from pybroker.metadata.controller.controller import Controller
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.image import MetadataImage
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.internal.metadata_log import FeatureLevelRecord
 from pybroker.protocol.message import Message
+from pybroker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from pybroker.protocol.messages.raft import DescribeQuorumRequest, DescribeQuorumRequestTopicData
 from pybroker.protocol.messages.raft import DescribeQuorumRequestPartitionData as DescribedPartition
 from pybroker.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
@@ -267,6 +269,31 @@ class TestRequests:
         wait_until(lambda: bool(answers), WAIT_S, lambda: "no answer")
         assert answers[0].topics[0].partitions[0].leader_id == 1
         quorum.stop()
+
+    def test_nothing_is_kept_of_a_connection_that_is_closed(self) -> None:
+        quorum = started_on(SimDisk())
+        machine = quorum._replica.quorum
+        partition = FetchPartition(
+            partition=0,
+            current_leader_epoch=machine.epoch,
+            fetch_offset=machine.log_end_offset,
+            last_fetched_epoch=machine.epoch,
+            partition_max_bytes=0,
+        )
+        topic = FetchTopic(topic_id=METADATA_TOPIC_UUID, partitions=[partition])
+        request = FetchRequest(replica_state=ReplicaState(replica_id=-1), max_wait_ms=2000, min_bytes=0, topics=[topic])
+        answers: list[Message | None] = []
+        gone, other = object(), object()
+        for connection in (gone, gone, other):
+            quorum.receive(request, answers.append, lambda: answers.append(None), connection)
+        leading = machine._state.leading
+        assert leading is not None
+        wait_until(lambda: len(leading.parked) == 3, WAIT_S, lambda: f"{leading.parked} wait")
+        quorum.connection_closed(gone)
+        wait_until(lambda: len(leading.parked) == len(quorum._tokens) == 1, WAIT_S, lambda: f"{leading.parked} wait")
+        assert answers == []
+        quorum.stop()
+        assert len(answers) == 1, "who is there is told"
 
     def test_a_request_on_behalf_of_a_client_goes_to_the_controller_or_the_machine(self) -> None:
         quorum = with_broker(SimDisk())
