@@ -87,9 +87,12 @@ class SocketServer:
                 self._open.clear()
                 raise
 
+    def listeners(self) -> list[Listener]:
+        """Those that are open, with the real port where 0 was asked for."""
+        return [one.acceptor.listener._replace(port=one.acceptor.port) for one in list(self._open.values())]
+
     def ports(self) -> dict[str, int]:
-        """The port of each listener, the real one where 0 was asked for."""
-        return {name: one.acceptor.port for name, one in list(self._open.items())}
+        return {listener.name: listener.port for listener in self.listeners()}
 
     def host_thread(self, listener: str) -> LoopThread | None:
         """The thread that serves all connections of the listener, started already, for others who have to do with them and

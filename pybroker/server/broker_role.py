@@ -180,16 +180,17 @@ class BrokerRole:
         self._undo(self.sockets.stop)
         self._undo(self._leave)
         self._undo(self.sockets.stop_accepting)
-        for listener in broker_listeners(self.config):
-            port = self.sockets.ports()[listener.name]
-            logger.info("listening on %s", listener._replace(host=listener.host or "0.0.0.0", port=port))
+        for listener in self.sockets.listeners():
+            logger.info("listening on %s", listener._replace(host=listener.host or "0.0.0.0"))
 
     def _load(self, image: MetadataImage) -> None:
         config = self.config
+        # The directories were opened by the file alone; what the cluster says counts for what is in them.
+        self.logs.reconfigure(ManagerSettings.of(self.node_config.current))
         self.replicas = open_replicas(self.logs, config, self.node_config, self._timer, lambda: self.broker_epoch)
         self.cleaner = log_cleaner(
             self._filesystem,
-            config,
+            self.node_config.current,
             [log_dir.path for log_dir in self.logs.dirs],
             self.logs.current_logs,
             self._open_segments,
@@ -214,7 +215,11 @@ class BrokerRole:
         routes = routes_of(self._handlers())
         self._apis: Apis = {route.api.key: (route.api, route.api.stable_versions) for route in routes}
         self.sockets = SocketServer(
-            self.config, Dispatcher(routes), lambda listener: self._apis, self._metrics, listeners_of=broker_listeners
+            self.node_config.current,
+            Dispatcher(routes),
+            lambda listener: self._apis,
+            self._metrics,
+            listeners_of=broker_listeners,
         )
         self.sockets.bind()
         self._undo(self.sockets.stop_accepting)
@@ -315,7 +320,7 @@ class BrokerRole:
             self.membership.tell(StopRequested())
 
     def _identity(self) -> BrokerIdentity:
-        config, ports = self.config, self.sockets.ports()
+        config, ports = self.node_config.current, self.sockets.ports()
         protocols = config.security_protocols
         previous_epoch = self.logs.previous_broker_epoch
         return BrokerIdentity(

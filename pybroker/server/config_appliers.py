@@ -25,8 +25,8 @@ def apply_changes(
     sockets: Reconfigurable | None = None,
     groups: Reconfigurable | None = None,
 ) -> None:
-    """From now on changed configs reach the parts of the node that are given."""
-    config.update_logs = logs.update_configs
+    """Dynamic configs reach the parts of the node that are given: those that count already, and every change from now on."""
+    config.subscribe_logs(logs.update_configs)
     # Beside its own configs the manager goes by log.segment.delete.delay.ms, which is a default of topics, too.
     config.subscribe(lambda _, new: logs.reconfigure(ManagerSettings.of(new)))
     config.subscribe(lambda _, new: background.resize(new.int("background.threads")), Part.SCHEDULER)

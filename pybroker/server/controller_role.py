@@ -21,6 +21,7 @@ from pybroker.network.socket_server import SocketServer
 from pybroker.protocol.messages import cluster
 from pybroker.server.active_controller import ActiveController
 from pybroker.server.broker_connections import BrokerConnections
+from pybroker.server.config_parts import Part
 from pybroker.server.controller_registration import ControllerIdentity, ControllerRegistrar
 from pybroker.server.controller_routes import ControllerHandlers, controller_routes
 from pybroker.server.dispatch import Dispatcher
@@ -50,6 +51,7 @@ class ControllerRole:
         self, config: Config, node_config: NodeConfig, quorum: MetadataQuorum, cluster_id: str, timer: TimerThread
     ) -> None:
         self._config = config
+        self._node_config = node_config
         self._quorum = quorum
         self._timer = timer
         self._connections = BrokerConnections(self._connection_made, self._connection_lost)
@@ -57,11 +59,13 @@ class ControllerRole:
         routes = controller_routes(self._handlers(node_config, cluster_id, timer))
         self._dispatcher = Dispatcher(routes)
         self._apis |= {route.api.key: (route.api, route.api.stable_versions) for route in routes}
+        listeners = controller_listeners(config)
         self.sockets = SocketServer(
             config,
             self._dispatcher,
             lambda listener: self._apis,
-            listeners_of=controller_listeners,
+            # The other voters know it by these, as long as it runs.
+            listeners_of=lambda _: listeners,
             on_closed=self._connection_closed,
         )
 
@@ -78,10 +82,10 @@ class ControllerRole:
         return self._endpoints
 
     def start(self) -> None:
+        self._node_config.subscribe(lambda _, new: self.sockets.reconfigure(new), Part.SOCKET_SERVER)
         self.sockets.start()
-        for listener in controller_listeners(self._config):
-            port = self.sockets.ports()[listener.name]
-            logger.info("listening on %s", listener._replace(host=listener.host or "0.0.0.0", port=port))
+        for listener in self.sockets.listeners():
+            logger.info("listening on %s", listener._replace(host=listener.host or "0.0.0.0"))
 
     def register(self, controller: ActiveController) -> None:
         """Make this controller known to the active one, from now on."""

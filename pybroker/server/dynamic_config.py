@@ -1,14 +1,16 @@
 """The configuration of a running node: its file, and over it what the cluster's metadata says of brokers and of topics.
 
-`publish` runs on the thread that publishes metadata, before whoever makes logs; everything else is for any thread, without a
-lock: `current` is one immutable value, replaced as a whole. A config in the metadata log that this node cannot use is logged
-and the value before it stays: whatever stands there, the node goes on.
+`publish` runs on the thread that publishes metadata, before whoever makes logs; everything else is for any thread. `current` is
+one immutable value, replaced as a whole, and read without a lock; a lock only orders those who subscribe and what is told to
+them, so that nobody misses what came before, or twice what comes then. A config in the metadata log that this node cannot use
+is logged and the value before it stays: whatever stands there, the node goes on.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from threading import Lock
 from typing import Any, NamedTuple
 
 from pybroker.config import Config
@@ -43,12 +45,12 @@ class _Topic(NamedTuple):
 
 
 class NodeConfig:
-    def __init__(self, static: Config, update_logs: UpdateLogs | None = None) -> None:
-        """`static` is the node's file. `update_logs` is called with a function from topic to config, and with the topics whose
-        logs need a new one, None for all."""
+    def __init__(self, static: Config) -> None:
+        """`static` is the node's file."""
         self.static = static
         self.current = static
-        self.update_logs = update_logs
+        self._telling = Lock()
+        self._update_logs: UpdateLogs | None = None
         self._own = ConfigResource(ResourceType.BROKER, str(static.int("node.id")))
         self._cluster: Texts = {}
         self._broker: Texts = {}
@@ -74,8 +76,20 @@ class NodeConfig:
 
     def subscribe(self, on_change: OnChange, part: Part | None = None) -> None:
         """Have `on_change` called with the former and the new configuration, on the publishing thread, after every change of
-        a broker config; with `part`, only after a change of a config that this part of the node applies."""
-        self._subscribers.append((on_change, part))
+        a broker config; with `part`, only after a change of a config that this part of the node applies. It is called at once
+        if the file, by which the part may have been made, is not what counts now."""
+        with self._telling:
+            self._subscribers.append((on_change, part))
+            parts = {part_of(name) for name in changed_keys(self.static, self.current)}
+            self._tell(on_change, part, parts, self.static, self.current)
+
+    def subscribe_logs(self, update_logs: UpdateLogs) -> None:
+        """Have `update_logs` called with a function from topic to config, and with the topics whose logs need a new one, None
+        for all; at once for all, since their configs may have changed while they were loaded."""
+        with self._telling:
+            self._update_logs = update_logs
+            if self._image is not EMPTY_IMAGE:
+                self._tell_logs(None)
 
     def with_changes(self, *, cluster: Texts | None = None, broker: Texts | None = None) -> Loaded:
         """What the configuration would be if the dynamic configs of the cluster, or of this broker, were those given."""
@@ -86,6 +100,10 @@ class NodeConfig:
     # For the publisher of metadata.
 
     def publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        with self._telling:
+            self._publish(delta, image)
+
+    def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         before, self._image = self._image, image
         changed = delta.changed_configs
         for topic in delta.deleted_topics.values():
@@ -105,13 +123,13 @@ class NodeConfig:
             # A topic that is new has no logs yet.
             stale = [name for name in topics if name in before.topics and name in image.topics]
         if stale is None or stale:
-            self._update_logs(stale)
+            self._tell_logs(stale)
 
-    def _update_logs(self, topics: list[str] | None) -> None:
-        if self.update_logs is None:
+    def _tell_logs(self, topics: list[str] | None) -> None:
+        if self._update_logs is None:
             return
         try:
-            self.update_logs(self.config_of, topics)
+            self._update_logs(self.config_of, topics)
         except Exception:
             logger.exception("new configs could not be given to the logs of %s", "all topics" if topics is None else topics)
 
@@ -139,12 +157,16 @@ class NodeConfig:
         logger.info("new dynamic broker configs: %s", ", ".join(f"{name}={_shown(new, name)}" for name in sorted(different)))
         parts = {part_of(name) for name in different}
         for on_change, part in self._subscribers:
-            if part is not None and part not in parts:
-                continue
-            try:
-                on_change(old, new)
-            except Exception:
-                logger.exception("a change of configs could not be applied by %r", on_change)
+            self._tell(on_change, part, parts, old, new)
+
+    @staticmethod
+    def _tell(on_change: OnChange, part: Part | None, changed: set[Part | None], old: Config, new: Config) -> None:
+        if not changed or (part is not None and part not in changed):
+            return
+        try:
+            on_change(old, new)
+        except Exception:
+            logger.exception("a change of configs could not be applied by %r", on_change)
 
     # Topics.
 

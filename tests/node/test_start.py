@@ -18,6 +18,7 @@ from support.waiting import wait_until
 
 from pybroker.config import load_file
 from pybroker.log.checkpoints import CLEAN_SHUTDOWN
+from pybroker.metadata.image import ResourceType
 from pybroker.protocol.errors import ErrorCode
 
 Start = Callable[..., NodeProcess]
@@ -275,3 +276,21 @@ class TestStrangers:
         with start(*ANY_PORT).wait_ready().client() as client:
             assert client.topic("nothing").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             assert client.fetch("nothing", 0).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class TestDynamicConfigs:
+    @pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGKILL])
+    def test_a_limit_that_was_set_while_it_ran_holds_after_a_restart(self, start: Start, ends: signal.Signals) -> None:
+        first = start(*ANY_PORT).wait_ready()
+        with first.client() as client:
+            client.configure(ResourceType.BROKER, "", {"max.connections.per.ip": 1})
+        first.signal(ends)
+        first.wait()
+        second = start(*ANY_PORT).wait_ready()
+        with second.client() as client:
+            assert client.config(ResourceType.BROKER, "1", "max.connections.per.ip") == "1"
+            with pytest.raises(ConnectionError), second.client() as refused:
+                refused.topic("t")
+            second.wait_for("127.0.0.1 holds max.connections.per.ip = 1 connections already")
+            client.create_topic("t")
+        assert second.stop() == 0

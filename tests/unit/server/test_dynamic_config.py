@@ -27,7 +27,8 @@ class Logs:
 class Node:
     def __init__(self, properties: dict[str, str] | None = None) -> None:
         self.logs = Logs()
-        self.config = NodeConfig(node_file(properties), self.logs.update)
+        self.config = NodeConfig(node_file(properties))
+        self.config.subscribe_logs(self.logs.update)
         self.cluster = Cluster(self.config.publish)
         self.cluster.topic("orders")
         self.logs.updates.clear()
@@ -101,6 +102,43 @@ def test_a_limit_of_one_listener_is_a_change_too(node: Node) -> None:
     node.cluster.config(BROKER, "1", {"listener.name.plaintext.max.connections": "5"})
     node.cluster.config(BROKER, "1", {"listener.name.plaintext.max.connections": None})
     assert told == [5, 2**31 - 1]
+
+
+def test_a_part_that_is_made_after_a_restart_hears_of_what_was_set_before_it(node: Node) -> None:
+    told: list[tuple[int, int]] = []
+    node.set("", num_io_threads="9")
+    node.config.subscribe(
+        lambda old, new: told.append((old.int("num.io.threads"), new.int("num.io.threads"))), Part.SOCKET_SERVER
+    )
+    assert told == [(8, 9)]
+    node.set("", num_io_threads="10")
+    assert told == [(8, 9), (9, 10)]
+
+
+def test_a_part_hears_nothing_at_first_of_what_others_apply(node: Node) -> None:
+    told: list[Config] = []
+    node.set("", num_io_threads="9")
+    node.config.subscribe(lambda _, new: told.append(new), Part.CLEANER)
+    assert told == []
+    node.config.subscribe(lambda _, new: told.append(new))
+    assert told == [node.config.current]
+
+
+def test_who_fails_to_take_in_what_was_set_before_it_hears_of_the_next_change(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[int] = []
+
+    def fail_once(_: Config, new: Config) -> None:
+        told.append(new.int("num.io.threads"))
+        if len(told) == 1:
+            raise RuntimeError("no more threads")
+
+    node.set("", num_io_threads="9")
+    node.config.subscribe(fail_once, Part.SOCKET_SERVER)
+    node.set("", num_io_threads="10")
+    assert told == [9, 10]
+    assert "no more threads" in caplog.text
 
 
 def test_one_subscribers_failure_is_logged_and_the_next_one_is_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
@@ -236,7 +274,8 @@ def test_logs_do_not_care_for_other_broker_configs(node: Node) -> None:
 
 def test_what_is_published_first_goes_to_all_logs_there_are() -> None:
     node = Node()
-    fresh = NodeConfig(node_file(), node.logs.update)
+    fresh = NodeConfig(node_file())
+    fresh.subscribe_logs(node.logs.update)
     Cluster(fresh.publish).topic("orders")
     assert node.logs.updates == [None]
 
@@ -244,12 +283,20 @@ def test_what_is_published_first_goes_to_all_logs_there_are() -> None:
 def test_what_is_published_first_counts_even_if_the_delta_does_not_mention_it(node: Node) -> None:
     node.set("", log_retention_ms="2000")
     node.set_topic("orders", segment_bytes="2097152")
-    late = NodeConfig(node_file(), node.logs.update)
+    late = NodeConfig(node_file())
+    late.subscribe_logs(node.logs.update)
     node.logs.updates.clear()
     late.publish(MetadataDelta(node.cluster.image), node.cluster.image)
     assert late.current["log.retention.ms"] == 2000
     assert late.config_of("orders").segment_bytes == 2097152
     assert node.logs.updates == [None]
+
+
+def test_logs_that_were_loaded_while_their_configs_changed_get_the_new_ones(node: Node) -> None:
+    late = Logs()
+    node.set_topic("orders", retention_ms="50")
+    node.config.subscribe_logs(late.update)
+    assert late.updates == [None]
 
 
 def test_a_topic_made_with_configs_or_deleted_has_no_logs_to_tell(node: Node) -> None:
@@ -273,7 +320,7 @@ def test_a_failure_of_the_logs_does_not_stop_the_publishing(node: Node, caplog: 
     def fail(*_: object) -> None:
         raise OSError("disk on fire")
 
-    node.config.update_logs = fail
+    node.config.subscribe_logs(fail)
     node.set_topic("orders", retention_ms="50")
     assert "disk on fire" in caplog.text
     assert retention(node, "orders") == 50

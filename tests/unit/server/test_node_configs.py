@@ -19,6 +19,7 @@ from support.waiting import wait_until
 from pybroker.log.files import TopicPartition
 from pybroker.metadata.image import ResourceType
 from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.messages.raft import DescribeQuorumRequest
 
 WAIT_S = 15.0
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
@@ -158,6 +159,83 @@ class TestBrokers:
         with running(tmp_path, background_threads=2) as node:
             node.client().configure(BROKER, CLUSTER, {"background.threads": 4})
             assert node.broker.scheduler._limit == 4
+
+    def test_what_was_set_is_applied_after_a_restart(self, tmp_path: Path) -> None:
+        directories = [tmp_path / "a", tmp_path / "b"]
+        settings = {"log_dirs": ",".join(map(str, directories)), "background_threads": 2}
+        changes = {
+            "num.io.threads": 4,
+            "num.network.threads": 2,
+            "max.connections.per.ip": 3,
+            "background.threads": 4,
+            "log.cleaner.threads": 2,
+            "group.consumer.assignment.interval.ms": 250,
+            "num.recovery.threads.per.data.dir": 3,
+            "producer.id.expiration.ms": 123_456,
+        }
+        with running(tmp_path, **settings) as node:
+            client = node.client()
+            client.create_topic("t")
+            client.produce("t", [b"before"])
+            client.configure(BROKER, CLUSTER, changes)
+            client.configure(BROKER, "1", {"cordoned.log.dirs": directories[1]})
+        with running(tmp_path, **settings) as again:
+            broker = again.broker
+            pool = broker.sockets._pool
+            wait(lambda: pool.size == 4, f"{pool.size} handler threads")
+            assert broker.sockets._open["PLAINTEXT"].threads.size == 2
+            assert broker.scheduler._limit == 4
+            assert threads_named("log-cleaner") == ["log-cleaner-0", "log-cleaner-1"]
+            assert broker.groups.settings.consumer_assignment_interval_ms == 250
+            assert broker.logs.settings.recovery_threads == 3
+            assert [broker.logs.is_cordoned(one) for one in broker.logs.dirs] == [False, True]
+            log = broker.logs.get(TopicPartition("t", 0))
+            assert log is not None
+            assert log.producers.producer_id_expiration_ms == 123_456
+            clients = [again.client() for _ in range(3)]
+            assert all(client.topic("nothing").error_code for client in clients)
+            assert not is_let_in(again)
+
+    def test_listeners_that_were_set_are_those_that_a_restart_opens_and_registers(self, tmp_path: Path) -> None:
+        listeners = "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"
+        protocols = "PLAINTEXT:PLAINTEXT,MORE:PLAINTEXT,CONTROLLER:PLAINTEXT"
+        with running(tmp_path, listener_security_protocol_map=protocols) as node:
+            node.client().configure(BROKER, "1", {"listeners": f"{listeners},MORE://127.0.0.1:0"})
+            wait(lambda: set(node.node.sockets.ports()) == {"PLAINTEXT", "MORE"}, f"{node.node.sockets.ports()}")
+        with running(tmp_path, listener_security_protocol_map=protocols) as again:
+            ports = again.node.sockets.ports()
+            assert set(ports) == {"PLAINTEXT", "MORE"}
+            with NodeClient(ports["MORE"]) as client:
+                assert client.topic("nothing").error_code
+            registered = again.node.quorum.image.brokers[1].endpoints
+            assert {name: endpoint.port for name, endpoint in registered.items()} == ports
+
+    @pytest.mark.parametrize("roles", ["controller", "broker,controller"])
+    def test_a_controllers_listeners_keep_to_changed_limits_too(self, tmp_path: Path, roles: str) -> None:
+        listeners = "CONTROLLER://127.0.0.1:0" + (",PLAINTEXT://127.0.0.1:0" if "broker" in roles else "")
+        settings = {"process_roles": roles, "listeners": listeners}
+
+        def check(node: RunningNode) -> None:
+            assert node.node.controller is not None
+            pool = node.node.controller.sockets._pool
+            wait(lambda: pool.size == 4, "the controller's handler threads stay as they were")
+            with NodeClient(node.controller_port) as first:
+                assert first.ask(DescribeQuorumRequest(topics=[]))
+                wait(lambda: not more_is_let_in(node), "a second connection is still served")
+
+        def more_is_let_in(node: RunningNode) -> bool:
+            try:
+                with NodeClient(node.controller_port) as client:
+                    return bool(client.ask(DescribeQuorumRequest(topics=[])))
+            except (ConnectionError, OSError):
+                return False
+
+        with running(tmp_path, **settings) as node:
+            with NodeClient(node.controller_port) as client:
+                client.configure(BROKER, CLUSTER, {"num.io.threads": 4, "max.connections.per.ip": 1})
+            check(node)
+        with running(tmp_path, **settings) as again:
+            check(again)
 
     def test_a_change_that_cannot_be_is_refused_and_changes_nothing(self, tmp_path: Path) -> None:
         with running(tmp_path) as node:
