@@ -10,7 +10,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, monotonic_ns
 from typing import Any, Final
 
 from pybroker.config.listeners import Listener
@@ -126,6 +126,12 @@ class Acceptor:
             self._thread.remove_reader(self._socket.fileno())
 
     def _on_acceptable(self) -> None:
+        assert self._thread is not None
+        start_ns = monotonic_ns()
+        self._accept()
+        self._thread.busy_ns += monotonic_ns() - start_ns
+
+    def _accept(self) -> None:
         for _ in range(ACCEPTS_A_TURN):
             wait = self._gate.must_wait(self.listener.name, self._on_one_ended)
             if wait is not None:

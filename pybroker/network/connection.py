@@ -40,6 +40,9 @@ SMALL_BYTES: Final = 16 * 1024
 TURN_BYTES: Final = 4 * 1024 * 1024
 # So often a service may put off answers before nothing more is read.
 MAX_OWED: Final = 64
+# The time that a byte buys a request which is not whole: who sends at least 1 KiB a second is never too slow, and one byte now
+# and then does not hold a connection for ever.
+NS_PER_BYTE: Final = 1_000_000_000 // 1024
 
 BROKE: Final = "closing the connection of %s on %s: its request met an error of ours"
 
@@ -160,8 +163,9 @@ class Connection:
         now_ns = monotonic_ns()
         framer = self._framer
         buffer = thread.buffer
+        is_start = framer.is_empty
         try:
-            if framer.is_empty:
+            if is_start:
                 count = self._transport.receive_into(buffer)
             else:
                 count = self._transport.receive_scattered(framer.spaces(buffer))
@@ -175,21 +179,25 @@ class Connection:
                 return
             frames = framer.feed(buffer, count)
         except (BlockingIOError, InterruptedError):
-            return
+            pass
         except OSError as error:
             self._lost(error)
-            return
         except MemoryError:
             self.close(f"no memory for the rest after {framer.progress()}")
-            return
-        self.last_active_ns = self.received_ns = now_ns
-        if frames:
-            first: Any = frames[0].obj
-            if self._handle(frames) and first is not buffer.obj:
-                thread.spares.give(first)
-        if framer.error is not None and not self.is_closed:
-            self.close(framer.error)
-        thread.busy_ns += monotonic_ns() - now_ns
+        else:
+            self.received_ns = now_ns
+            if is_start or frames:
+                self.last_active_ns = now_ns
+            else:
+                self.last_active_ns = min(now_ns, self.last_active_ns + count * NS_PER_BYTE)
+            if frames:
+                first: Any = frames[0].obj
+                if self._handle(frames) and first is not buffer.obj:
+                    thread.spares.give(first)
+            if framer.error is not None and not self.is_closed:
+                self.close(framer.error)
+        finally:
+            thread.busy_ns += monotonic_ns() - now_ns
 
     def read_request(self, frame: memoryview, gather: Gather, may_block: bool) -> Request:
         (api, version, answer_version, _), correlation_id, client_id, position = read_header(self.table, frame)
@@ -253,9 +261,9 @@ class Connection:
                     self._flush(gather)
                     if self.is_closed:
                         break
-                    if self._unsent:
-                        self._keep(frames, handled)
-                        break
+                if self._unsent:
+                    self._keep(frames, handled)
+                    break
             if gather.out:
                 self._flush(gather)
             if self.is_closing and request is not None and request.close_reason is not None:
@@ -279,8 +287,8 @@ class Connection:
 
     def _enqueue(self, frames: list[memoryview], start: int) -> None:
         self._keep(frames, start)
-        self.state = State.QUEUED
         self.thread.queue.put(self)
+        self.state = State.QUEUED
 
     def on_answer(self, request: Request, chunks: list[Chunk]) -> None:
         """A late answer. It may overtake the handler thread's word that it has let go of the connection."""
@@ -379,7 +387,7 @@ class Connection:
             self.thread.add_writer(self._transport.fd, self.on_writable)
 
     def _flush(self, gather: Gather) -> None:
-        if gather.splices:
+        if gather.splices or self._unsent:
             self.send(gather.take())
             return
         out = gather.out
@@ -453,22 +461,31 @@ class Connection:
 
     def on_broken(self) -> None:
         """The peer has reset the connection, whether or not we were reading or writing."""
-        if not self.state and not self._unsent and not self.thread.queue.is_full:
+        if self._is_reading:
             # What came before the reset is still there to be read; the reset itself is read after it.
             self.on_readable()
+        if self._is_reading or self.is_closed:
             return
+        # Nothing is read now, so nobody would read the reset; it would be told of again in every turn until somebody does.
         error = self._transport.error()
         self._lost(OSError(error or errno.EPIPE, os.strerror(error or errno.EPIPE)))
 
     def expire(self, before_ns: int, idle_ms: int) -> None:
-        """Close it if nothing went either way since `before_ns`, unless it is us that it waits for."""
-        if self.last_active_ns >= before_ns or self.state or self.owed or not (self._is_reading or self._unsent):
+        """Close it if nothing went either way since `before_ns`, or too little of a request. One that waits for us is closed
+        only if its peer has ended its side, since then we are all that keeps it."""
+        if self.last_active_ns >= before_ns or self.state is State.QUEUED:
+            return
+        if self.state is State.WAITING or self.owed:
+            if self._transport.has_ended():
+                self.close(f"it ended its side, and its answer did not come in connections.max.idle.ms = {idle_ms:,}")
+            return
+        if not (self._is_reading or self._unsent):
             return
         progress = self._framer.progress()
         if self._unsent:
             self.close(f"it took no byte of {self._unsent_bytes():,} for connections.max.idle.ms = {idle_ms:,}")
         elif progress is not None:
-            self.close(f"{progress} came, and then nothing for connections.max.idle.ms = {idle_ms:,}")
+            self.close(f"{progress} came, and not enough of it within connections.max.idle.ms = {idle_ms:,}")
         else:
             self.close("idle", logging.DEBUG)
 

@@ -70,12 +70,19 @@ class HandlerPool:
                 logger.warning("%s is still busy %.0f s after it was told to end", handler.thread.name, timeout_s)
 
     def _start_one(self) -> None:
+        """RuntimeError if there is none, and none can be started."""
         with self._lock:
             if self._is_stopped or len(self._handlers) - self._dismissed >= self._size:
                 return
             handler = _Handler(self.queue, next(self._numbers), self._on_end)
+            try:
+                handler.thread.start()
+            except RuntimeError:
+                if not len(self._handlers) - self._dismissed:
+                    raise
+                logger.warning("the system has no thread more than these %d that handle requests", len(self._handlers))
+                return
             self._handlers.append(handler)
-        handler.thread.start()
 
     def _on_end(self, handler: _Handler) -> None:
         with self._lock:

@@ -128,12 +128,15 @@ class LoopThread:
         self._soon[function, argument] = None
 
     def _on_soon(self) -> None:
+        start_ns, busy_ns = monotonic_ns(), self.busy_ns
         calls, self._soon = self._soon, {}
         for function, argument in calls:
             try:
                 function(argument)
             except Exception:
                 logger.exception("%s: %r failed", self.name, function)
+        # Not added to what it is by now: a connection that was called has counted its own part already.
+        self.busy_ns = busy_ns + monotonic_ns() - start_ns
 
     def watch(self, fd: int, connection: Watched) -> None:
         """Have `connection` told when the system finds its socket broken."""
@@ -164,7 +167,7 @@ class LoopThread:
             self._loop.close()
 
     def _on_posts(self) -> None:
-        start_ns = monotonic_ns()
+        start_ns, busy_ns = monotonic_ns(), self.busy_ns
         os.read(self._wake_reader, 4096)
         # Before looking: a post that comes after the look writes again.
         self._is_woken = False
@@ -180,13 +183,15 @@ class LoopThread:
                 return
         if posts and not self._is_woken:
             self._wake()
-        self.busy_ns += monotonic_ns() - start_ns
+        self.busy_ns = busy_ns + monotonic_ns() - start_ns
 
     def _on_broken(self) -> None:
         assert self._broken is not None
+        start_ns, busy_ns = monotonic_ns(), self.busy_ns
         for fd, _ in self._broken.poll(0):
             if fd in self._by_fd:
                 self._by_fd[fd].on_broken()
+        self.busy_ns = busy_ns + monotonic_ns() - start_ns
 
     def _end(self) -> None:
         self.close_all()

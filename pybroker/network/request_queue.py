@@ -46,6 +46,7 @@ class RequestQueue:
         self._starved: set[Callable[[], None]] = set()
 
     def put(self, connection: Connection) -> None:
+        """RuntimeError, and it is not in the queue, if nobody would ever take it out again."""
         requests = len(connection.pending)
         size = sum(map(len, connection.pending))
         with self._lock:
@@ -54,9 +55,16 @@ class RequestQueue:
             self._sizes[connection] = (requests, size)
             self.is_full = self.waiting >= self._max_requests or self._has_max_bytes()
             needs_handler = len(self._sizes) > self._idle
-        self._items.put(connection)
         if needs_handler:
-            self._need_handler()
+            try:
+                self._need_handler()
+            except RuntimeError:
+                with self._lock:
+                    awakened = self._take_off(connection)
+                for wake in awakened:
+                    wake()
+                raise
+        self._items.put(connection)
 
     def get(self) -> Connection | None:
         """Blocks until there is an item; None tells the handler thread to end."""
@@ -67,12 +75,7 @@ class RequestQueue:
         with self._lock:
             self._idle -= 1
             if connection is not None:
-                requests, size = self._sizes.pop(connection)
-                self.waiting -= requests
-                self._bytes -= size
-                if self.is_full and self.waiting <= self._max_requests // 2 and not self._has_max_bytes():
-                    self.is_full = False
-                    awakened, self._starved = self._starved, set()
+                awakened = self._take_off(connection)
         for wake in awakened:
             wake()
         return connection
@@ -87,6 +90,17 @@ class RequestQueue:
             if self.is_full:
                 self._starved.add(wake)
             return self.is_full
+
+    def _take_off(self, connection: Connection) -> set[Callable[[], None]]:
+        """Under the lock. Who is to be woken, since there is room again."""
+        requests, size = self._sizes.pop(connection)
+        self.waiting -= requests
+        self._bytes -= size
+        if not self.is_full or self.waiting > self._max_requests // 2 or self._has_max_bytes():
+            return set()
+        self.is_full = False
+        awakened, self._starved = self._starved, set()
+        return awakened
 
     def _has_max_bytes(self) -> bool:
         return self._max_bytes != UNLIMITED and self._bytes >= max(1, self._max_bytes)

@@ -6,12 +6,15 @@ Run by the connection's network thread only. Nothing blocks: BlockingIOError say
 from __future__ import annotations
 
 import os
+import select
 import socket
 from typing import Any, Final, Protocol
 
 from pybroker.network.answers import Slice
 
 _MORE: Final = getattr(socket, "MSG_MORE", 0)  # where there is none, an answer may leave in one packet more
+
+_ENDED: Final[int] = getattr(select, "POLLRDHUP", 0)
 
 
 class Transport(Protocol):
@@ -33,7 +36,7 @@ class Transport(Protocol):
         ...
 
     def has_ended(self) -> bool:
-        """Whether nothing more will come from the peer; reads nothing."""
+        """Whether nothing more will come from the peer but what has come already; reads nothing."""
         ...
 
     def close(self) -> None: ...
@@ -62,6 +65,11 @@ class PlainTransport:
         return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
     def has_ended(self) -> bool:
+        if _ENDED:
+            poll = select.poll()
+            poll.register(self.fd, _ENDED)
+            return bool(poll.poll(0))
+        # Where the system cannot tell, an end behind bytes that are not read yet is not seen.
         try:
             return not self._socket.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):

@@ -19,6 +19,7 @@ from support.reactor import (
     TIMEOUT_S,
     FakeService,
     Later,
+    Running,
     answer,
     config,
     fetched,
@@ -29,6 +30,7 @@ from support.waiting import wait_until
 
 from pybroker.base.filesystem import OsFileSystem
 from pybroker.log.segment import FileSlice
+from pybroker.network import connection as connection_module
 from pybroker.network import socket_server
 from pybroker.network.answers import Gather, Slice
 from pybroker.network.connection import GATHER_BYTES, MAX_OWED, SMALL_BYTES, Connection, Owed
@@ -436,6 +438,50 @@ class TestOwed:
             other.send(3)
             assert other.receive_ids(1) == [3]
 
+    @pytest.mark.parametrize("behind", [[3], range(4, 2 * MAX_OWED + 10, 2)], ids=["another kind", "too many"])
+    def test_a_reset_ends_a_connection_at_once_though_requests_wait_behind_what_is_owed(self, behind: Sequence[int]) -> None:
+        """The network thread was told of the reset in every turn of its loop, until the produce was over."""
+        with running(Owing()) as node:
+            client = node.client()
+            client.send(2, *behind)
+            node.service.wait_for(2)
+            client.reset()
+            node.wait_for_connections(0)
+            assert 2 in node.service.owed
+
+    @pytest.mark.parametrize("together", [False, True], ids=["one by one", "together with what was owed"])
+    def test_no_answer_leaves_before_the_rest_of_one_that_was_sent_in_part(
+        self, monkeypatch: pytest.MonkeyPatch, together: bool
+    ) -> None:
+        class Clogged(PlainTransport):
+            """Takes three bytes at first; then there is room."""
+
+            def __init__(self, sock: socket.socket) -> None:
+                super().__init__(sock)
+                self.send = self._send_three
+
+            def _send_three(self, data: Any, *_: int) -> int:
+                self.send = self._socket.send
+                return self._socket.send(bytes(data[:3]))
+
+        class AtOnce(Owing):
+            """What is owed is settled before the next frame is looked at."""
+
+            def handle_pipelined(self, connection: Connection, frames: Sequence[memoryview], start: int, gather: Gather) -> int:
+                done = super().handle_pipelined(connection, frames, start, gather)
+                self.settle(*list(self.owed))
+                if done and together:
+                    (correlation_id,) = struct.unpack_from(">i", frames[start + 1], 4)
+                    gather.out += struct.pack(">iihi", 10, correlation_id, 0, 0)
+                    done += 1
+                return done
+
+        monkeypatch.setattr(socket_server, "PlainTransport", Clogged)
+        with running(AtOnce()) as node:
+            client = node.client()
+            client.send(1, 2, 3, 5, 4, 7)
+            assert client.receive_ids(6) == [1, 2, 3, 5, 4, 7]
+
 
 class TestStages:
     def test_a_service_may_hand_the_connection_over_to_another(self) -> None:
@@ -797,11 +843,115 @@ class TestIdle:
             answer(later.requests[0])
             assert waiting.receive_ids(1) == [1]
 
+    @pytest.mark.parametrize("more", [(), (2,)], ids=["at once", "behind another request"])
+    def test_one_that_ended_its_side_does_not_wait_for_its_answer_for_ever(
+        self, caplog: pytest.LogCaptureFixture, more: Sequence[int]
+    ) -> None:
+        """A fetch may ask for a wait of weeks; nothing else would ever close its connection."""
+        later = Later()
+        with running(FakeService(later), config(connections_max_idle_ms=150)) as node:
+            client = node.client()
+            client.send(1)
+            later.wait(1)
+            client.send(*more)
+            client.socket.shutdown(socket.SHUT_WR)
+            node.wait_for_connections(0)
+            answer(later.requests[0])
+        (line,) = closing_lines(caplog)
+        assert "it ended its side" in line
+
+    def test_one_that_ended_its_side_does_not_wait_for_what_is_owed_for_ever(self) -> None:
+        with running(Owing(), config(connections_max_idle_ms=150)) as node:
+            client = node.client()
+            client.send(2)
+            node.service.wait_for(2)
+            client.socket.shutdown(socket.SHUT_WR)
+            node.wait_for_connections(0)
+            node.service.settle(2)
+
     def test_never_if_the_time_is_negative(self) -> None:
         with running(settings=config(connections_max_idle_ms=-1)) as node:
             client = node.client()
             client.send(1)
             assert client.receive_ids(1) == [1]
+
+
+class Dripping:
+    """A client that sends a request in pieces, on a clock that stands still in between."""
+
+    def __init__(self, node: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1_000_000.0
+        monkeypatch.setattr(connection_module, "monotonic_ns", lambda: int(self.now_s * 1e9))
+        self.client = node.client()
+        node.wait_for_connections(1)
+        (self._thread,) = node.server._open["PLAINTEXT"].threads.started
+        wait_until(lambda: self._thread.connections, TIMEOUT_S, lambda: "no connection")
+        (self._connection,) = self._thread.connections
+
+    def send(self, data: bytes) -> None:
+        """Returns when it is read."""
+        begun = self._read()
+        self.client.socket.sendall(data)
+        wait_until(lambda: self._read() - begun >= len(data), TIMEOUT_S, lambda: f"{self._read() - begun} bytes were read")
+
+    def _read(self) -> int:
+        framer = self._connection._framer
+        return len(framer._head) if framer._partial is None else framer._room + 4
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the connection is still there afterwards."""
+        self.now_s += seconds
+        before_ns = int((self.now_s - IDLE_S) * 1e9)
+        assert self._thread.run(lambda: self._connection.expire(before_ns, IDLE_S * 1000), TIMEOUT_S)
+        return not self._connection.is_closed
+
+
+IDLE_S = 600
+
+
+class TestRequestsInPieces:
+    def test_a_byte_now_and_then_does_not_hold_a_connection_for_ever(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with running(settings=config(connections_max_idle_ms=-1)) as node:
+            one = Dripping(node, monkeypatch)
+            request = frame(1, body=bytes(100))
+            one.send(request[:1])
+            assert one.wait(IDLE_S * 0.9)
+            one.send(request[1:2])
+            assert not one.wait(IDLE_S * 0.9)
+        assert "2 of the 4 bytes of a length came, and not enough of it" in caplog.text
+
+    def test_nor_does_a_piece_of_a_body(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with running(settings=config(connections_max_idle_ms=-1)) as node:
+            one = Dripping(node, monkeypatch)
+            request = frame(1, body=bytes(100_000))
+            one.send(request[:50])
+            pieces = 0
+            while pieces < 10 and one.wait(IDLE_S / 4):
+                one.send(request[50 + pieces : 51 + pieces])
+                pieces += 1
+            assert pieces == 4
+
+    def test_a_large_request_over_a_slow_line_may_take_its_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with running(settings=config(connections_max_idle_ms=-1)) as node:
+            one = Dripping(node, monkeypatch)
+            request = frame(1, body=bytes(3_000_000))
+            step = 300_000
+            for start in range(0, len(request) - step, step):
+                one.send(request[start : start + step])
+                assert one.wait(step / 1024)
+            one.client.socket.sendall(request[len(request) // step * step :])
+            assert one.client.receive_ids(1) == [1]
+            assert one.wait(IDLE_S * 0.9)
+
+    def test_whole_requests_now_and_then_are_enough(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with running(settings=config(connections_max_idle_ms=-1)) as node:
+            one = Dripping(node, monkeypatch)
+            for number in range(5):
+                one.client.send(number)
+                assert one.client.receive_ids(1) == [number]
+                assert one.wait(IDLE_S * 0.9)
 
 
 class TestErrorsOfOurs:

@@ -184,3 +184,58 @@ def test_the_number_of_threads_may_change() -> None:
         wait_until(lambda: handlers() == 1, TIMEOUT_S, lambda: f"{handlers()} threads")
         clients[0].send(2)
         assert clients[0].receive_ids(1) == [2]
+
+
+class Threads:
+    """The system's threads: `left` of them can still be started."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+        self.left = left
+        start = threading.Thread.start
+
+        def start_if_there_is_one(thread: threading.Thread) -> None:
+            if thread.name.startswith("request-handler-"):
+                if not self.left:
+                    raise RuntimeError("can't start new thread")
+                self.left -= 1
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start_if_there_is_one)
+
+
+def test_a_thread_that_cannot_be_started_takes_no_place_in_the_pool(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = Held()
+    with running(FakeService(held), config(num_io_threads=2)) as node:
+        threads = Threads(monkeypatch, left=1)
+        clients = [node.client() for _ in range(3)]
+        clients[0].send(1)
+        wait_until(lambda: held.inside == 1, TIMEOUT_S, lambda: "not handled")
+        clients[1].send(2)
+        wait_until(lambda: node.queue_size() == 1, TIMEOUT_S, lambda: "not queued")
+        threads.left = 1
+        clients[2].send(3)
+        wait_until(lambda: held.inside == 2, TIMEOUT_S, lambda: f"{held.inside} at once, not 2")
+        held.release.set()
+        for number, client in enumerate(clients):
+            assert client.receive_ids(1) == [number + 1]
+    assert "no thread more than these 1" in caplog.text
+
+
+def test_a_request_that_no_thread_can_be_started_for_costs_its_connection_and_the_next_one_is_served(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = Held()
+    held.release.set()
+    with running(FakeService(held), config(num_io_threads=2, queued_max_requests=1)) as node:
+        threads = Threads(monkeypatch, left=0)
+        client, other = node.client(), node.client()
+        client.send(1, 2)
+        assert client.is_closed_by_server()
+        assert node.queue_size() == 0
+        assert not node.is_full()
+        threads.left = 1
+        other.send(3)
+        assert other.receive_ids(1) == [3]
+    assert "can't start new thread" in caplog.text

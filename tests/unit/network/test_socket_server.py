@@ -15,6 +15,7 @@ from support.reactor import (
     Client,
     FakeService,
     Later,
+    Running,
     all_apis,
     answer,
     config,
@@ -26,7 +27,9 @@ from support.reactor import (
 from support.waiting import wait_until
 
 from pybroker.base.metrics import Metrics
+from pybroker.network import acceptor, connection, handler_pool, loop_thread, socket_server
 from pybroker.network.acceptor import ListenerError
+from pybroker.network.gate import Gate
 from pybroker.network.request import Request
 from pybroker.network.socket_server import SocketServer, limits_of
 
@@ -525,3 +528,96 @@ class TestEnds:
             wait_until(lambda: port in told, TIMEOUT_S, lambda: "nobody was told of the end")
         finally:
             server.stop()
+
+
+class Work(threading.local):
+    """A clock of each thread's own, which only its work moves on, by a second."""
+
+    now_ns = 1_000_000_000
+
+    def do(self, *_: object) -> None:
+        self.now_ns += 1_000_000_000
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Work:
+    made = Work()
+    for module in (acceptor, connection, handler_pool, loop_thread, socket_server):
+        monkeypatch.setattr(module, "monotonic_ns", lambda: made.now_ns)
+    return made
+
+
+HANDLERS = "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent"
+PROCESSORS = "kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent"
+
+
+class TestIdleRatios:
+    """After one second of work, four seconds after the start."""
+
+    def idle(self, node: Running) -> dict[str, float]:
+        (thread,) = node.server._open["PLAINTEXT"].threads.started
+        # What is being measured is counted when it is over.
+        assert thread.run(lambda: None, TIMEOUT_S)
+        metrics = node.server._metrics
+        metrics.tick(5_000_000_000)
+        values = metrics.values()
+        return {"network": values[PROCESSORS], "handlers": values[HANDLERS]}
+
+    def test_a_request_on_the_network_thread(self, work: Work) -> None:
+        def handle(request: Request) -> bool:
+            work.do()
+            answer(request)
+            return True
+
+        with running(FakeService(handle)) as node:
+            client = node.client()
+            client.send(1)
+            assert client.receive_ids(1) == [1]
+            assert self.idle(node) == {"network": 0.75, "handlers": 1.0}
+
+    def test_a_request_on_a_handler_thread(self, work: Work) -> None:
+        def handle(request: Request) -> bool:
+            if not request.may_block:
+                return False
+            work.do()
+            answer(request)
+            return True
+
+        with running(FakeService(handle), config(num_io_threads=2)) as node:
+            client = node.client()
+            client.send(1)
+            assert client.receive_ids(1) == [1]
+            pool = node.server._pool
+            wait_until(lambda: pool.busy_ns() > 0, TIMEOUT_S, lambda: "no time was counted")
+            assert self.idle(node) == {"network": 1.0, "handlers": 0.875}
+
+    @pytest.mark.parametrize("what", ["posted", "soon", "accepting", "a broken connection"])
+    def test_other_work_of_the_network_thread(self, work: Work, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+        done = threading.Event()
+
+        def do(*_: object) -> None:
+            work.do()
+            done.set()
+
+        later = Later()
+        with running(FakeService(later)) as node:
+            (thread,) = node.server._open["PLAINTEXT"].threads.started
+            if what == "posted":
+                thread.post(do)
+            elif what == "soon":
+                assert thread.run(lambda: thread.soon(do, None), TIMEOUT_S)
+            elif what == "accepting":
+                enter = Gate.enter
+                monkeypatch.setattr(Gate, "enter", lambda *arguments: (do(), enter(*arguments))[1])
+                node.client()
+            else:
+                client = node.client()
+                client.send(1)
+                later.wait(1)
+                (made,) = thread.connections
+                client.send(2)
+                wait_until(lambda: not made._is_reading, TIMEOUT_S, lambda: "it still reads")
+                monkeypatch.setattr(node.server, "_told_of_closed", do)
+                client.reset()
+            assert done.wait(TIMEOUT_S)
+            assert self.idle(node) == {"network": 0.75, "handlers": 1.0}
