@@ -97,6 +97,10 @@ class FetcherDriver:
     def __len__(self) -> int:
         return len(self._followed)
 
+    def followed(self) -> list[Partition]:
+        with self._lock:
+            return list(self._followed.values())
+
     def add(self, partitions: Iterable[Partition]) -> None:
         with self._lock:
             for partition in partitions:
@@ -281,7 +285,7 @@ class FetcherDriver:
 
 class Fetchers:
     def __init__(self, settings: FetcherSettings, number_of_each: int, timeout_ms: int, ports: FetcherPorts) -> None:
-        """`number_of_each` is num.replica.fetchers. One thread at a time calls `follow`, `leave` and `stop`."""
+        """`number_of_each` is num.replica.fetchers. One thread at a time calls `follow`, `leave`, `resize` and `stop`."""
         self._settings = settings
         self._number_of_each = number_of_each
         self._timeout_ms = timeout_ms
@@ -297,8 +301,7 @@ class Fetchers:
         """Fetch them from their leaders from now on, beginning anew where they were fetched already."""
         by_driver: dict[FetcherDriver, list[Partition]] = {}
         for followed in partitions:
-            number = crc32(str(followed.topic_partition).encode()) % self._number_of_each
-            place = (followed.state.leader, number)
+            place = (followed.state.leader, self._number_of(followed))
             driver = self._drivers.get(place)
             if driver is None:
                 driver = FetcherDriver(*place, self._settings, self._timeout_ms, self._ports)
@@ -321,6 +324,19 @@ class Fetchers:
             if driver is not None:
                 driver.remove((key,))
         self._forget_idle()
+
+    def resize(self, number_of_each: int) -> None:
+        """So many fetchers for each leader from now on; those partitions change hands that others fetch then."""
+        self._number_of_each = number_of_each
+        self.follow(
+            partition
+            for (_, number), driver in list(self._drivers.items())
+            for partition in driver.followed()
+            if self._number_of(partition) != number
+        )
+
+    def _number_of(self, partition: Partition) -> int:
+        return crc32(str(partition.topic_partition).encode()) % self._number_of_each
 
     def stop(self) -> None:
         for driver in self._drivers.values():

@@ -139,6 +139,11 @@ class ReplicaManager:
         for partition in partitions:
             self.tell_directory(partition)
 
+    def resize_fetchers(self, number_of_each: int) -> None:
+        with self._changes:
+            if self._fetchers is not None:
+                self._fetchers.resize(number_of_each)
+
     def stop_replicating(self) -> None:
         with self._changes:
             if self._fetchers is not None:

@@ -25,6 +25,7 @@ from pybroker.replication.replica_selector import RACK_AWARE
 from pybroker.replication.throttle import ALL, NO_LIMIT, ReplicationThrottle
 from pybroker.server.active_controller import ActiveController
 from pybroker.server.clocks import wall_clock_ms
+from pybroker.server.config_parts import Part
 from pybroker.server.dynamic_config import NodeConfig
 from pybroker.server.timer_thread import TimerThread
 
@@ -100,6 +101,7 @@ def start_replication(
     fetchers = Fetchers(settings, config.int("num.replica.fetchers"), config.int("replica.socket.timeout.ms"), ports)
     client.start()
     replicas.replicate(fetchers, updates.submit, assignments.submit)
+    node_config.subscribe(lambda _, new: replicas.resize_fetchers(new.int("num.replica.fetchers")), Part.REPLICATION)
     scheduler.every("ISR check", replicas.check_lag, max(1, config.int("replica.lag.time.max.ms") // 2))
 
     def stop() -> None:

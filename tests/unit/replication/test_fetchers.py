@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from zlib import crc32
 
 import pytest
 from unit.replication.brokers import Brokers
@@ -96,3 +97,30 @@ def test_an_answer_does_not_wait_for_whoever_holds_the_fetcher(tmp_path: Path) -
         assert brokers[2].values == ["a"]
         brokers.fetch(2)
         assert len(later) == 1
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_partition_goes_on_with_another_fetcher_when_their_number_changes(tmp_path: Path, number: int) -> None:
+    with Brokers(tmp_path, 1, 2) as brokers:
+        brokers.lead(1, isr=(1, 2))
+        brokers.produce(1, b"a")
+        brokers.fetch(2)
+        brokers.produce(1, b"b")
+        follower = brokers[2]
+        ((source, request, done),) = follower.asked
+        follower.replicas.resize_fetchers(number)
+        ((_, place),) = follower.fetchers._drivers
+        assert place == crc32(b"orders-0") % number
+        # What the former one had asked for comes too late.
+        follower.asked.remove((source, request, done))
+        done(brokers.answer(source, request))
+        if place:
+            assert follower.values == ["a"]
+            brokers.fetch(2)
+        assert follower.values == ["a", "b"]
+        brokers.produce(1, b"c")
+        brokers.fetch(2)
+        assert follower.values == ["a", "b", "c"]
+        follower.replicas.resize_fetchers(1)
+        assert list(follower.fetchers._drivers) == [(1, 0)]
+        assert len(follower.fetchers) == 1

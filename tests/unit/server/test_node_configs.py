@@ -160,6 +160,18 @@ class TestBrokers:
             node.client().configure(BROKER, CLUSTER, {"background.threads": 4})
             assert node.broker.scheduler._limit == 4
 
+    def test_fetchers_for_each_leader(self, tmp_path: Path) -> None:
+        def number(node: RunningNode) -> int:
+            fetchers = node.broker.replicas._fetchers
+            assert fetchers is not None
+            return fetchers._number_of_each
+
+        with running(tmp_path) as node:
+            node.client().configure(BROKER, CLUSTER, {"num.replica.fetchers": 2})
+            wait(lambda: number(node) == 2, f"{number(node)} fetchers")
+        with running(tmp_path) as again:
+            assert number(again) == 2
+
     def test_what_was_set_is_applied_after_a_restart(self, tmp_path: Path) -> None:
         directories = [tmp_path / "a", tmp_path / "b"]
         settings = {"log_dirs": ",".join(map(str, directories)), "background_threads": 2}
