@@ -8,7 +8,7 @@ SPARK_STAMP := $(VENV)/.spark-installed
 PYTEST := $(BIN)/python -m pytest $(if $(AGAIN),--last-failed --last-failed-no-failures none)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test node-test cluster-test sim sim-test lint format interop perf bench bench-failover bench-groups bench-cluster bench-log bench-transactions fuzz spark-jars test-spark bench-spark docs clean
+.PHONY: help install run test node-test cluster-test exactly-once sim sim-test lint format interop perf bench bench-failover bench-groups bench-cluster bench-log bench-transactions fuzz spark-jars test-spark bench-spark docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ node-test: install  ## `pybroker start` as a process of its own: starts, refusal
 
 cluster-test: install  ## clusters of real processes: leaders, brokers and controllers that are killed, stopped and wiped
 	$(PYTEST) -m cluster -s tests/cluster
+
+exactly-once: install  ## consume-transform-produce and list-append under faults for S=600 seconds each (SEED=n: another game), with their summaries
+	EXACTLY_ONCE_S=$(or $(S),600) EXACTLY_ONCE_SEED=$(or $(SEED),1) LIST_APPEND_S=$(or $(S),600) LIST_APPEND_SEED=$(or $(SEED),1) \
+	  $(PYTEST) -m verdict -s tests/cluster/test_exactly_once.py tests/cluster/test_list_append.py
 
 sim: install  ## whole clusters in virtual time, with all faults (SEEDS=n for another number than 1000)
 	$(BIN)/python -m pybroker.testing.sim --level raft --seeds $(or $(SEEDS),1000) --swarm

@@ -1,7 +1,8 @@
-"""Transactions of stock clients over a cluster whose brokers are killed and hung, as a history for `append_checker`.
+"""Transactions over a cluster whose brokers are killed and hung, as a history for `append_checker`.
 
-Writers append unique numbers to a few partitions, some transactions aborted, some abandoned in the midst of it by a client that
-lives on as a zombie; readers read what is committed, all the time. When the faults are over, everything has to come to rest.
+Writers append unique numbers to a few partitions, half of them by a stock client, half of them by hand with KIP-890, which that
+does not speak. Some transactions are aborted, some abandoned in the midst of it by a client that lives on as a zombie, with
+writes on their way; readers read what is committed, all the time. When the faults are over, everything has to come to rest.
 """
 
 from __future__ import annotations
@@ -10,19 +11,26 @@ import itertools
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 import pytest
 from cluster.append_checker import History, Outcome, Read, Reader, Send, Transaction
+from cluster.routed import Routed, UnansweredError
+from support.transactional import Producer
 from support.waiting import wait_until
+
+from pybroker.protocol.errors import ErrorCode
 
 ck: Any = pytest.importorskip("confluent_kafka")
 
 TOPIC: Final = "appended"
 PARTITIONS: Final = 3
-WRITERS: Final = 4
+STOCK_WRITERS: Final = 2
+NEW_WRITERS: Final = 2
 READERS: Final = 2
 MOST_SENDS: Final = 4
 WAIT_S: Final = 30.0
@@ -62,8 +70,10 @@ def play(brokers: Brokers, seconds: float, seed: int, said: Callable[[str], None
     draw = random.Random(seed)
     numbers = itertools.count()
     stopped = threading.Event()
-    writers = [
-        _Writer(brokers.bootstrap, f"writer-{number}", numbers, random.Random(f"{seed}/{number}")) for number in range(WRITERS)
+    kinds = [_StockWriter] * STOCK_WRITERS + [_NewWriter] * NEW_WRITERS
+    writers: list[_Writer] = [
+        kind(brokers.bootstrap, f"writer-{number}", numbers, random.Random(f"{seed}/{number}"))
+        for number, kind in enumerate(kinds)
     ]
     readers = [_Follower(brokers.bootstrap, f"reader-{number}") for number in range(READERS)]
     threads = [threading.Thread(target=one.run, args=(stopped,), daemon=True) for one in (*writers, *readers)]
@@ -110,16 +120,35 @@ def _wait_for_progress(writers: Sequence[_Writer]) -> None:
     wait_until(lambda: all(one.committed > was for one, was in zip(writers, before, strict=True)), REST_S, problem)
 
 
-class _Writer:
+class _Writer(ABC):
     def __init__(self, bootstrap: str, name: str, numbers: itertools.count[int], draw: random.Random) -> None:
         self._bootstrap = bootstrap
         self._name = name
         self._numbers = numbers
         self._draw = draw
-        self._zombies: list[Any] = []  # they live on, and send what they still have
         self.transactions: list[Transaction] = []
         self.committed = 0
         self.failures: list[str] = []
+
+    @abstractmethod
+    def run(self, stopped: threading.Event) -> None: ...
+
+    def _new_transaction(self) -> Transaction:
+        made = Transaction(self._name, time.monotonic())
+        self.transactions.append(made)
+        made.outcome = Outcome.ABORTED  # until its commit is asked for
+        return made
+
+    def _new_send(self, made: Transaction) -> Send:
+        send = Send(self._draw.randrange(PARTITIONS), next(self._numbers))
+        made.sends.append(send)
+        return send
+
+
+class _StockWriter(_Writer):
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._zombies: list[Any] = []  # they live on, and send what they still have
 
     def run(self, stopped: threading.Event) -> None:
         while not stopped.is_set():
@@ -145,9 +174,7 @@ class _Writer:
 
     def _one(self, producer: Any) -> bool:
         """False when another producer is to go on."""
-        made = Transaction(self._name, time.monotonic())
-        self.transactions.append(made)
-        made.outcome = Outcome.ABORTED  # until its commit is asked for
+        made = self._new_transaction()
         producer.begin_transaction()
         for _ in range(self._draw.randint(1, MOST_SENDS)):
             self._send(producer, made)
@@ -174,14 +201,69 @@ class _Writer:
 
     def _send(self, producer: Any, made: Transaction) -> None:
         number = len(made.sends)
-        send = Send(self._draw.randrange(PARTITIONS), next(self._numbers))
-        made.sends.append(send)
+        send = self._new_send(made)
 
         def delivered(error: Any, message: Any) -> None:
             if error is None:
                 made.sends[number] = send._replace(offset=message.offset())
 
         producer.produce(TOPIC, b"%d" % send.value, partition=send.partition, on_delivery=delivered)
+
+
+class _NewWriter(_Writer):
+    """With KIP-890: a write adds its partition, and each end has a new epoch."""
+
+    def run(self, stopped: threading.Event) -> None:
+        while not stopped.is_set():
+            routed = Routed(self._bootstrap, self._name, self._name, WAIT_S)
+            producer = Producer(routed, self._name, timeout_ms=5_000)
+            try:
+                code = producer.init()
+                while not stopped.is_set() and code is ErrorCode.NONE:
+                    code = self._one(producer)
+            except (UnansweredError, AssertionError) as error:
+                self.failures.append(str(error))
+            else:
+                self.failures.append(code.name)
+
+    def _one(self, producer: Producer) -> ErrorCode:
+        """Anything but NONE: another producer is to go on."""
+        made = self._new_transaction()
+        code = ErrorCode.NONE
+        for number in range(self._draw.randint(1, MOST_SENDS)):
+            send = self._new_send(made)
+            code = producer.send(b"%d" % send.value, topic=TOPIC, partition=send.partition)
+            if code:
+                break
+            made.sends[number] = send._replace(offset=producer.offset)
+        fate = self._draw.random()
+        if fate < 0.15:
+            self._send_late(producer, made)
+        if fate < 0.05:
+            return ErrorCode.PRODUCER_FENCED  # by its successor
+        commits = not code and fate >= 0.15
+        if commits:
+            made.commit_asked = time.monotonic()
+            made.outcome = Outcome.UNKNOWN
+        code = producer.end(commit=commits)
+        if code is ErrorCode.NONE:
+            made.ended = time.monotonic()
+            if commits:
+                made.outcome = Outcome.COMMITTED
+                self.committed += 1
+        return code
+
+    def _send_late(self, producer: Producer, made: Transaction) -> None:
+        """A write that is on its way when the transaction ends, or its successor comes."""
+        send = self._new_send(made)
+        zombie = replace(producer, sequences=dict(producer.sequences))
+
+        def run() -> None:
+            # Whatever becomes of it, its transaction is not committed.
+            with suppress(UnansweredError, AssertionError):
+                zombie.send(b"%d" % send.value, topic=TOPIC, partition=send.partition)
+
+        threading.Thread(target=run, daemon=True).start()
 
 
 def _until_known(step: Callable[[], None]) -> None:

@@ -259,6 +259,7 @@ class Nemesis:
         time.sleep(self._draw.uniform(0.2, 2.0))
 
 
+@pytest.mark.verdict
 @pytest.mark.timeout(SECONDS + 600)
 def test_every_input_comes_out_once_while_brokers_and_clients_are_killed_and_hang(tmp_path: Path) -> None:
     with cluster(tmp_path, ROLES, PROPERTIES) as nodes:
@@ -272,7 +273,8 @@ def test_every_input_comes_out_once_while_brokers_and_clients_are_killed_and_han
             fed = feeder.stop()
             # What a client that was killed had committed it could not always tell.
             found = read_committed(nodes, "out", len(fed), REST_S)
-            print(f"exactly once: {len(found)} of {len(fed)} records, clients that ended: {clients.failures()}, {nemesis.done}")
+            print(f"exactly once, seed {SEED}: {len(found)} of {len(fed)} records, {nemesis.done}")
+            print(f"clients that ended: {clients.failures()}")
             assert sorted(found, key=int) == fed
             # How a zombie ends depends on where it was hung; that it is fenced is seen below, where nothing else happens.
             print(f"zombies: {[one.said.splitlines()[-1:] for one in clients.zombies]}")

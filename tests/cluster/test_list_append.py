@@ -49,6 +49,7 @@ class Processes:
         self._nodes[node_id].resume()
 
 
+@pytest.mark.verdict
 @pytest.mark.timeout(SECONDS + 600)
 def test_no_anomaly_is_seen_while_brokers_are_killed_and_hang(tmp_path: Path) -> None:
     with cluster(tmp_path, {1: COMBINED, 2: COMBINED, 3: COMBINED}, PROPERTIES) as nodes:
@@ -58,5 +59,5 @@ def test_no_anomaly_is_seen_while_brokers_are_killed_and_hang(tmp_path: Path) ->
             (made,) = client.ask(CreateTopicsRequest(topics=[row])).topics
             assert made.error_code == ErrorCode.NONE, made
         history = play(Processes(nodes), SECONDS, SEED)
-    print(f"list append: {summary(history)}")
+    print(f"list append, seed {SEED}: {summary(history)}")
     assert anomalies(history) == []

@@ -39,6 +39,7 @@ READERS: dict[str, dict[str, object]] = {
 HOLD_S = (0.2, 4.0)
 
 
+@pytest.mark.verdict
 @pytest.mark.timeout(SECONDS + 600)
 def test_nothing_acknowledged_is_lost_whatever_goes_wrong(tmp_path: Path) -> None:
     with faulty_cluster(tmp_path, PROPERTIES) as faulty, ExitStack() as clients:

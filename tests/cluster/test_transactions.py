@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from cluster.processes import Cluster, cluster
+from cluster.routed import Routed
 from cluster.transactional import (
     PARTITIONS,
     PROPERTIES,
@@ -23,14 +24,9 @@ from support.transactional import Producer, must, wait_for_coordinator
 from support.waiting import wait_until
 
 from pybroker.coordinator.hashing import partition_of
-from pybroker.protocol.errors import ErrorCode
-from pybroker.protocol.message import Message
-from pybroker.protocol.messages.groups import FindCoordinatorRequest
-from pybroker.protocol.messages.produce import ProduceRequest
-from pybroker.protocol.messages.transactions import TxnOffsetCommitRequest
-from pybroker.server.response_errors import errors_in
 
 ck: Any = pytest.importorskip("confluent_kafka")
+pytestmark = pytest.mark.verdict
 
 # librdkafka may wait in vain for a group's coordinator that has left the cluster's metadata (its issue 5511, open as of
 # 2.16.1): whoever starts anew finds the new one.
@@ -162,59 +158,12 @@ def _fed_while_killed(nodes: Cluster, victim: int, first: int) -> list[bytes]:
 
 # With KIP-890, which librdkafka does not speak, by hand.
 
-_AGAIN = {
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.LEADER_NOT_AVAILABLE,
-}
-
-
-class Routed:
-    """A `support.transactional.Broker`: each request goes to whoever it is for, again and again until that one is there."""
-
-    def __init__(self, nodes: Cluster, transactional_id: str, group: str) -> None:
-        self._nodes = nodes
-        self._partitions = {1: partition_of(transactional_id, STATE_PARTITIONS), 0: partition_of(group, 4)}
-
-    def ask(self, request: Message, version: int | None = None) -> Any:
-        found: list[Any] = []
-
-        def is_answered() -> bool:
-            node = self._node_for(request)
-            if node is None:
-                return False
-            try:
-                with self._nodes[node].client() as client:
-                    found[:] = [client.ask(request, version)]
-            except OSError:
-                return False
-            return not _AGAIN & set(errors_in(found[0]))
-
-        wait_until(is_answered, WAIT_S, lambda: f"{request}: {found}")
-        return found[0]
-
-    def _node_for(self, request: Message) -> int | None:
-        if isinstance(request, ProduceRequest):
-            topic = request.topic_data[0]
-            return leader_of(self._nodes, topic.name, topic.partition_data[0].index)
-        if isinstance(request, TxnOffsetCommitRequest):
-            return leader_of(self._nodes, "__consumer_offsets", self._partitions[0])
-        if isinstance(request, FindCoordinatorRequest):
-            return self._nodes.running[0].id
-        return leader_of(self._nodes, "__transaction_state", self._partitions[1])
-
 
 def test_transactions_that_add_their_partitions_by_writing_outlive_their_coordinators(tmp_path: Path) -> None:
     with cluster(tmp_path, ROLES, PROPERTIES) as nodes:
         nodes.start()
         create_topic(nodes, "out")
-        routed = Routed(nodes, "loop", "g")
+        routed = Routed(bootstrap(nodes), "loop", "g", WAIT_S)
         wait_for_coordinator(routed, "loop")
         producer = Producer(routed, "loop")
         must(producer.init())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from cluster.processes import COMBINED, Cluster
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from pybroker.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from pybroker.protocol.messages.transactions import ListTransactionsRequest
 
 ck: Any = pytest.importorskip("confluent_kafka")
 
@@ -52,17 +54,46 @@ def leader_of(nodes: Cluster, topic: str, partition: int) -> int | None:
     return leader if leader in {one.id for one in nodes.running} else None
 
 
+def open_transactions(nodes: Cluster) -> list[str]:
+    """Those that some coordinator has not completed, or cannot tell of."""
+    out: list[str] = []
+    for node in nodes.running:
+        with node.client() as client:
+            answer = client.ask(ListTransactionsRequest())
+        if answer.error_code:
+            out.append(f"broker {node.id}: {ErrorCode(answer.error_code).name}")
+        out += [
+            f"{one.transactional_id}: {one.transaction_state}"
+            for one in answer.transaction_states
+            if one.transaction_state in ("Ongoing", "PrepareCommit", "PrepareAbort")
+        ]
+    return out
+
+
 def read_committed(nodes: Cluster, topic: str, count: int, patience_s: float = WAIT_S) -> list[bytes]:
-    """At least `count` records, and what comes with them or soon after."""
-    settings = {"bootstrap.servers": bootstrap(nodes), "group.id": "any", "isolation.level": "read_committed", "log_level": 0}
-    consumer = ck.Consumer({**settings, "enable.auto.commit": False})
+    """All that is committed, when that is `count` records or more and whatever is in the log can be read: nothing hangs."""
+    settings = {"bootstrap.servers": bootstrap(nodes), "group.id": "any", "enable.auto.commit": False, "log_level": 0}
+    consumer = ck.Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
     consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    # Tells where the log ends, whoever may read it.
+    all_seeing = ck.Consumer({**settings, "isolation.level": "read_uncommitted"})
     values: list[bytes] = []
+    stable: dict[int, int] = {}
+    left: object = "fewer records"
     deadline_s = time.monotonic() + patience_s
-    while time.monotonic() < deadline_s:
-        found = [one.value() for one in consumer.consume(1000, 2.0) if one.error() is None]
-        values += found
-        if not found and len(values) >= count:
-            break
+    while left and time.monotonic() < deadline_s:
+        ends: dict[int, int] = {}
+        if len(values) >= count and not (left := open_transactions(nodes)):
+            with suppress(ck.KafkaException):
+                for partition in range(PARTITIONS):
+                    ends[partition] = all_seeing.get_watermark_offsets(ck.TopicPartition(topic, partition), 5.0)[1]
+        for one in consumer.consume(1000, 0.5):
+            if one.error() is None:
+                values.append(one.value())
+            elif one.error().code() == ck.KafkaError._PARTITION_EOF:
+                stable[one.partition()] = one.offset()
+        left = left or (f"{stable} of {ends}" if stable != ends else None)
     consumer.close()
+    all_seeing.close()
+    assert len(values) < count or not left, f"{topic}: there is more than can be read: {left}"
     return values

@@ -53,8 +53,8 @@ _SET = 0
 
 
 class NodeClient:
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
-        self._socket = socket.create_connection((host, port), TIMEOUT_S)
+    def __init__(self, port: int, host: str = "127.0.0.1", timeout_s: float = TIMEOUT_S) -> None:
+        self._socket = socket.create_connection((host, port), timeout_s)
         self._correlation_id = 0
 
     def __enter__(self) -> Self:

@@ -47,9 +47,11 @@ class Producer:
     producer_id: int = -1
     epoch: int = -1
     sequences: dict[int, int] = field(default_factory=dict)  # the next, by partition
+    timeout_ms: int = TIMEOUT_MS
+    offset: int = -1  # of the last batch
 
     def init(self, *, expected: bool = False, patient: bool = True) -> ErrorCode:
-        request = messages.InitProducerIdRequest(transactional_id=self.id, transaction_timeout_ms=TIMEOUT_MS)
+        request = messages.InitProducerIdRequest(transactional_id=self.id, transaction_timeout_ms=self.timeout_ms)
         if expected:
             request.producer_id, request.producer_epoch = self.producer_id, self.epoch
 
@@ -100,6 +102,7 @@ class Producer:
         answer = _patiently(ask)
         if answer.error_code == ErrorCode.NONE:
             self.sequences[partition] = self.sequences.get(partition, 0) + len(values)
+            self.offset = answer.base_offset
         return ErrorCode(answer.error_code)
 
     def commit_offset(self, group: str, offset: int, topic: str = "t") -> ErrorCode:

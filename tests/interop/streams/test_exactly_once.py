@@ -94,6 +94,7 @@ def leader_of(nodes: Nodes, topic: str) -> int:
     return int(found.partitions[0].leader_id)
 
 
+@pytest.mark.verdict
 @pytest.mark.timeout(900)
 def test_a_word_count_is_exactly_right_over_a_killed_broker_and_a_killed_application(nodes: Nodes, tmp_path: Path) -> None:
     feeder, counts = Feeder(nodes), Counts(nodes)
