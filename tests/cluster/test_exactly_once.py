@@ -1,6 +1,7 @@
 """Consume-transform-produce by processes that are killed and hung, over brokers that are: every input comes out once.
 
-EXACTLY_ONCE_S=600 plays for longer than the 60 s of `make cluster-test`, EXACTLY_ONCE_SEED=n another game.
+Two of the processes are of a stock client, one speaks KIP-890. EXACTLY_ONCE_S=600 plays for longer than the 60 s of
+`make cluster-test`, EXACTLY_ONCE_SEED=n another game; `make exactly-once` does so.
 """
 
 from __future__ import annotations
@@ -42,19 +43,22 @@ ck: Any = pytest.importorskip("confluent_kafka")
 SECONDS = float(os.environ.get("EXACTLY_ONCE_S", "60"))
 SEED = int(os.environ.get("EXACTLY_ONCE_SEED", "1"))
 GROUP: Final = "transform"
-CLIENTS: Final = 2
+STOCK: Final = ("transform-0", "transform-1")
+NEW: Final = "new-0"
 RATE_S: Final = 200
 REST_S: Final = 180.0
 _COMMITTED = re.compile(r"^committed (\d+)$", re.MULTILINE)
 
 
 class Client:
-    """A process of transform_client.py."""
+    """A process of transform_client.py, or of transform_new_client.py, which needs a group of its own."""
 
     def __init__(self, directory: Path, servers: str, transactional_id: str, *, holds: bool = False) -> None:
         self.transactional_id = transactional_id
         self._output = directory / f"{transactional_id}-{len(list(directory.glob(f'{transactional_id}-*')))}"
-        command = [sys.executable, "-m", "cluster.transform_client", servers, transactional_id, GROUP, "hold" if holds else ""]
+        self.fenced_after: int | None = None  # so many commits that it told of
+        module, group = ("transform_new_client", NEW) if transactional_id == NEW else ("transform_client", GROUP)
+        command = [sys.executable, "-m", f"cluster.{module}", servers, transactional_id, group, "hold" if holds else ""]
         path = os.pathsep.join(str(Path(__file__).resolve().parents[number]) for number in (1, 2))
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
@@ -66,8 +70,8 @@ class Client:
         return self._output.read_text(errors="replace")
 
     @property
-    def committed(self) -> int:
-        return sum(map(int, _COMMITTED.findall(self.said)))
+    def commits(self) -> int:
+        return len(_COMMITTED.findall(self.said))
 
     @property
     def code(self) -> int | None:
@@ -112,7 +116,7 @@ class Clients:
         self._start: Callable[[str], Client] = lambda name: Client(directory, servers, name)
         self._lock = threading.Lock()
         self._is_stopped = threading.Event()
-        self.current = [self._start(f"transform-{number}") for number in range(CLIENTS)]
+        self.current = [self._start(name) for name in (*STOCK, NEW)]
         self.zombies: list[Client] = []
         self.ended: list[Client] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -152,10 +156,17 @@ class Clients:
             self.zombies.append(zombie)
             return zombie
 
-    @property
-    def committed(self) -> int:
+    def wake(self, zombie: Client) -> None:
+        """From now on it is fenced, if its successor has got as far as that."""
         with self._lock:
-            return sum(one.committed for one in (*self.current, *self.zombies, *self.ended))
+            if any(one.transactional_id == zombie.transactional_id and "ready" in one.said for one in self.current):
+                zombie.fenced_after = zombie.commits
+            zombie.signal(signal.SIGCONT)
+
+    def undead(self) -> list[str]:
+        """Zombies that went on. A commit that was decided before they hung they may tell of afterwards."""
+        fenced = [one for one in self.zombies if one.fenced_after is not None]
+        return [one.said for one in fenced if one.commits > (one.fenced_after or 0) + 1]
 
     def failures(self) -> list[str]:
         return [one.said.splitlines()[-1] for one in self.ended if one.said]
@@ -245,14 +256,14 @@ class Nemesis:
 
     def _client_dies(self) -> None:
         self.done.append("client dies")
-        self._clients.kill(self._draw.randrange(CLIENTS))
+        self._clients.kill(self._draw.randrange(len(self._clients.current)))
         self._rest()
 
     def _client_hangs(self) -> None:
         self.done.append("client hangs")
-        zombie = self._clients.hang(self._draw.randrange(CLIENTS))
+        zombie = self._clients.hang(self._draw.randrange(len(self._clients.current)))
         time.sleep(self._draw.uniform(0.5, 8.0))
-        zombie.signal(signal.SIGCONT)
+        self._clients.wake(zombie)
         self._rest()
 
     def _rest(self) -> None:
@@ -264,20 +275,24 @@ class Nemesis:
 def test_every_input_comes_out_once_while_brokers_and_clients_are_killed_and_hang(tmp_path: Path) -> None:
     with cluster(tmp_path, ROLES, PROPERTIES) as nodes:
         nodes.start()
-        create_topic(nodes, "in")
-        create_topic(nodes, "out")
+        for topic in ("in", "out", "out-new"):
+            create_topic(nodes, topic)
         with Feeder(nodes) as feeder, Clients(tmp_path, bootstrap(nodes)) as clients:
             nemesis = Nemesis(nodes, clients, random.Random(SEED))
-            wait_until(lambda: clients.committed, WAIT_S, lambda: f"nothing is committed: {clients.failures()}")
+            for one in clients.current:
+                one.wait_for("committed")
             nemesis.run(SECONDS)
             fed = feeder.stop()
             # What a client that was killed had committed it could not always tell.
             found = read_committed(nodes, "out", len(fed), REST_S)
+            found_new = read_committed(nodes, "out-new", len(fed), REST_S)
             print(f"exactly once, seed {SEED}: {len(found)} of {len(fed)} records, {nemesis.done}")
             print(f"clients that ended: {clients.failures()}")
+            print(f"zombies: {[(one.fenced_after, *one.said.splitlines()[-1:]) for one in clients.zombies]}")
             assert sorted(found, key=int) == fed
+            assert sorted(found_new, key=int) == fed
             # How a zombie ends depends on where it was hung; that it is fenced is seen below, where nothing else happens.
-            print(f"zombies: {[one.said.splitlines()[-1:] for one in clients.zombies]}")
+            assert clients.undead() == []
 
 
 class TestZombie:

@@ -59,7 +59,7 @@ def open_transactions(nodes: Cluster) -> list[str]:
     out: list[str] = []
     for node in nodes.running:
         with node.client() as client:
-            answer = client.ask(ListTransactionsRequest())
+            answer = client.ask(ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
         if answer.error_code:
             out.append(f"broker {node.id}: {ErrorCode(answer.error_code).name}")
         out += [

@@ -105,11 +105,13 @@ class Producer:
             self.offset = answer.base_offset
         return ErrorCode(answer.error_code)
 
-    def commit_offset(self, group: str, offset: int, topic: str = "t") -> ErrorCode:
+    def commit_offset(self, group: str, offset: int, topic: str = "t", partition: int = 0) -> ErrorCode:
         code = ErrorCode.NONE if self.is_new else self.add_offsets(group)
         if code:
             return code
-        row = messages.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+        row = messages.TxnOffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=""
+        )
         commit = messages.TxnOffsetCommitRequest(
             transactional_id=self.id,
             group_id=group,
