@@ -1,7 +1,7 @@
 """Tells the controller in which log directory each replica of this broker lies, where it does not know: AssignReplicasToDirs.
 
 Any thread; one request under way at a time, with everything that came up meanwhile in the next one. A request without an
-answer, or refused as a whole, goes out again.
+answer, or refused as a whole, goes out again, unless the cluster's metadata.version knows no directories.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from pybroker.base.ids import Uuid
 from pybroker.base.timer import Deadlines
@@ -31,6 +31,18 @@ MAX_AT_ONCE: Final = 2250
 logger = logging.getLogger(__name__)
 
 
+Answered = Callable[[bool], None]
+
+
+class Assignment(NamedTuple):
+    directory_id: Uuid
+    answered: Answered | None  # hears, once, whether the controller took it and no other one of that replica came since
+
+    def answer(self, is_taken: bool) -> None:
+        if self.answered is not None:
+            self.answered(is_taken)
+
+
 class DirectoryAssignments:
     def __init__(
         self,
@@ -46,13 +58,16 @@ class DirectoryAssignments:
         self._timer = timer
         self._monotonic_ms = monotonic_ms
         self._lock = threading.Lock()
-        self._unsent: dict[Key, Uuid] = {}
+        self._unsent: dict[Key, Assignment] = {}
         self._is_under_way = False
 
-    def submit(self, key: Key, directory_id: Uuid) -> None:
-        """The replica is in this directory; what was said of it before counts no more."""
+    def submit(self, key: Key, directory_id: Uuid, answered: Answered | None = None) -> None:
+        """The replica is, or is to be, in this directory; what was said of it before counts no more."""
         with self._lock:
-            self._unsent[key] = directory_id
+            overtaken = self._unsent.get(key)
+            self._unsent[key] = Assignment(directory_id, answered)
+        if overtaken is not None:
+            overtaken.answer(False)
         self._send()
 
     def _send(self) -> None:
@@ -66,34 +81,41 @@ class DirectoryAssignments:
         request = _request(self._broker_id, self._own_epoch(), sent)
         self._ask(request, lambda response: self._answered(sent, response))
 
-    def _answered(self, sent: dict[Key, Uuid], response: Message | None) -> None:
+    def _answered(self, sent: dict[Key, Assignment], response: Message | None) -> None:
         is_answer = isinstance(response, AssignReplicasToDirsResponse)
         code = response.error_code if is_answer else ErrorCode.NETWORK_EXCEPTION  # type: ignore[union-attr]
+        goes_out_again = code not in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION)
         with self._lock:
             self._is_under_way = False
-            if code:
+            overtaken = sent.keys() & self._unsent.keys()
+            if goes_out_again:
                 self._unsent = sent | self._unsent
-        if code:
+        for key in overtaken:
+            sent[key].answer(False)
+        if goes_out_again:
             logger.info("AssignReplicasToDirs of %d replicas: %s; it goes out again", len(sent), error_name(code))
             self._timer.add(self._monotonic_ms() + RETRY_MS, self._send)
             return
         assert isinstance(response, AssignReplicasToDirsResponse)
         # A replica that the controller does not know of is gone, or not there yet: its metadata brings it up again.
-        refused = [
-            f"{row.partition_index}: {error_name(row.error_code)}"
+        refused = {
+            (topic.topic_id, row.partition_index): row.error_code
             for directory in response.directories
             for topic in directory.topics
             for row in topic.partitions
             if row.error_code
-        ]
+        }
         if refused:
-            logger.warning("the controller did not take the directory of the replicas %s", ", ".join(refused))
+            rows = ", ".join(f"{index}: {error_name(error)}" for (_, index), error in refused.items())
+            logger.warning("the controller did not take the directory of the replicas %s", rows)
+        for key in sent.keys() - overtaken:
+            sent[key].answer(key not in refused)
         self._send()
 
 
-def _request(broker_id: int, broker_epoch: int, assigned: dict[Key, Uuid]) -> AssignReplicasToDirsRequest:
+def _request(broker_id: int, broker_epoch: int, assigned: dict[Key, Assignment]) -> AssignReplicasToDirsRequest:
     directories: dict[Uuid, dict[Uuid, list[int]]] = {}
-    for (topic_id, index), directory_id in assigned.items():
+    for (topic_id, index), (directory_id, _) in assigned.items():
         directories.setdefault(directory_id, {}).setdefault(topic_id, []).append(index)
     return AssignReplicasToDirsRequest(
         broker_id=broker_id,

@@ -1,7 +1,9 @@
 """Moves replicas between the log directories of this broker: a future log is filled beside the current one, then takes over.
 
-A move goes on in steps on the background threads, a chunk each, one step at a time; appends wait only for the last one. A
-move that a stop interrupts goes on at the next start. `_lock` is taken before the log manager's, that before a log's.
+A move goes on in steps on the background threads, a chunk each, one step at a time; appends wait only for the last one. When
+the future log has it all, the controller is asked to count the replica as in its directory, and only then it takes over: if
+a disk fails in between, the controller knows of it, whichever it is. A move that a stop interrupts goes on at the next start.
+`_lock` is taken before the log manager's, that before a log's.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from functools import partial
 from typing import Final
 
@@ -28,6 +31,20 @@ THROTTLED_MS: Final = 100
 logger = logging.getLogger(__name__)
 
 
+class Claim(Enum):
+    """How far the controller is with the new directory of a replica."""
+
+    NOT_MADE = "not made"
+    MADE = "made"
+    ACCEPTED = "accepted"
+
+
+class Next(Enum):
+    STEP = "another step"
+    WAIT = "wait for the controller"
+    END = "it is over"
+
+
 class LogDirMover:
     def __init__(
         self,
@@ -42,7 +59,7 @@ class LogDirMover:
         self._now_ms = now_ms
         self._throttle = throttle
         self._lock = threading.Lock()
-        self._moving: set[TopicPartition] = set()
+        self._moving: dict[TopicPartition, Claim] = {}
 
     def resume(self) -> None:
         """At the start: go on with the moves whose future logs were found."""
@@ -73,14 +90,18 @@ class LogDirMover:
         # The cleaner would swap segments under the copying, and must not be waited for when the future log takes over.
         if self._logs.cleaner is not None:
             self._logs.cleaner.pause(name)
-        self._moving.add(name)
+        self._moving[name] = Claim.NOT_MADE
         self._background.run(partial(self._step, name))
 
     def _end(self, name: TopicPartition) -> None:
         if name in self._moving:
-            self._moving.discard(name)
+            del self._moving[name]
             if self._logs.cleaner is not None:
                 self._logs.cleaner.resume(name)
+            moved = self._replicas.partition(name.topic, name.partition)
+            if isinstance(moved, Partition):
+                # Whatever it was asked for: that is where the replica is now.
+                self._replicas.tell_directory(moved)
 
     def _give_up(self, name: TopicPartition, reason: str) -> None:
         logger.warning("%s: its move between log directories ends: %s", name, reason)
@@ -96,35 +117,62 @@ class LogDirMover:
                 self._background.run(partial(self._step, name), delay_ms=THROTTLED_MS)
                 return
             try:
-                goes_on = self._advance(name)
+                following = self._advance(name)
             except KafkaError as error:
                 self._give_up(name, error.message)
                 return
             except Exception:
                 self._give_up(name, "an error of the broker's own")
                 raise
-            if not goes_on:
+            if following is Next.END:
                 self._end(name)
-        if goes_on:
+        if following is Next.STEP:
             self._background.run(partial(self._step, name))
 
-    def _advance(self, name: TopicPartition) -> bool:
-        """Copy a chunk, or finish if there is nothing left to copy; False when there is nothing left to do."""
+    def _advance(self, name: TopicPartition) -> Next:
+        """Copy a chunk, or finish if there is nothing left to copy and the controller agrees."""
         current, future = self._logs.get(name), self._logs.get(name, is_future=True)
         moved = self._replicas.partition(name.topic, name.partition)
         if current is None or future is None or not isinstance(moved, Partition):
-            return False  # deleted, or its directory has failed
+            return Next.END  # deleted, or its directory has failed
         if self._copy_chunk(current, future):
-            return True
+            return Next.STEP
         with self._storage(future, "flushing a future log"):
             future.flush()
+        if not self._is_accepted(moved, future):
+            return Next.WAIT
         with moved.lock, self._logs.changes, current.lock:
             if self._logs.get(name) is current and self._logs.get(name, is_future=True) is future:
                 while self._copy_chunk(current, future):
                     pass
                 self._take_over(moved, current, future)
-        self._replicas.tell_directory(moved)
-        return False
+        return Next.END
+
+    def _is_accepted(self, moved: Partition, future: Log) -> bool:
+        name = moved.topic_partition
+        if self._moving[name] is Claim.NOT_MADE:
+            self._moving[name] = Claim.MADE
+
+            def answered(is_accepted: bool) -> None:
+                self._background.run(partial(self._answered, name, future, is_accepted))
+
+            if self._replicas.claim_directory(moved, future, answered):
+                self._moving[name] = Claim.ACCEPTED
+        return self._moving[name] is Claim.ACCEPTED
+
+    def _answered(self, name: TopicPartition, future: Log, is_accepted: bool) -> None:
+        with self._lock:
+            found = self._logs.get(name, is_future=True)
+            if name not in self._moving or (found is not None and found is not future):
+                return  # that move has ended
+            if found is None:
+                self._end(name)
+                return
+            if not is_accepted:
+                self._give_up(name, f"the controller does not count it as in {os.path.dirname(future.directory)}")
+                return
+            self._moving[name] = Claim.ACCEPTED
+        self._step(name)
 
     def _take_over(self, moved: Partition, current: Log, future: Log) -> None:
         name = moved.topic_partition
@@ -146,6 +194,16 @@ class LogDirMover:
 
     def _copy_chunk(self, current: Log, future: Log) -> bool:
         """False if the future log has all that the current one has."""
+        seen = current.truncations, current.log_start_offset
+        try:
+            return self._copy(current, future)
+        except KafkaError:
+            # Retention, or a truncation, may take away what is just being read: then the next step finds the log as it is now.
+            if seen == (current.truncations, current.log_start_offset):
+                raise
+            return True
+
+    def _copy(self, current: Log, future: Log) -> bool:
         name, now_ms = current.partition, self._now_ms()
         common_end = _common_end(current, future)
         if common_end < future.log_end_offset:

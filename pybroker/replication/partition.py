@@ -132,6 +132,11 @@ class Partition:
         return self._settle(self.leadership, effects)
 
     @property
+    def key(self) -> tuple[Uuid, int]:
+        """What the controller knows it by."""
+        return self.topic_id, self.topic_partition.partition
+
+    @property
     def directory_id(self) -> Uuid:
         """The log directory in which the controller thinks this replica is."""
         return self.state.directory_of(self.broker_id) if self.state.directories else UNASSIGNED_DIRECTORY

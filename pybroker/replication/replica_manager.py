@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pybroker.base.filesystem import Buffer
 from pybroker.base.ids import Uuid
@@ -33,6 +33,14 @@ from pybroker.replication.replica_selector import replica_in_rack
 from pybroker.replication.throttle import UNTHROTTLED, ReplicationThrottle
 
 logger = logging.getLogger(__name__)
+
+
+class Assign(Protocol):
+    """Tells the controller in which directory a replica is to be counted; `answered` hears whether it does."""
+
+    def __call__(
+        self, key: tuple[Uuid, int], directory_id: Uuid, answered: Callable[[bool], None] | None = None, /
+    ) -> None: ...
 
 
 class Unmade(NamedTuple):
@@ -95,7 +103,8 @@ class ReplicaManager:
         self._company = Company(max_lag_ms, self._broker_of, own_epoch, monotonic_ms)
         self._fetchers: Fetchers | None = None
         self._propose: Callable[[Partition, IsrProposal], None] | None = None
-        self._assign: Callable[[tuple[Uuid, int], Uuid], None] | None = None
+        self._assign: Assign | None = None
+        self._told: dict[tuple[Uuid, int], Uuid] = {}  # directories that the controller was told of and did not confirm yet
         self._checkpointed: dict[str, dict[TopicPartition, int]] = {}
         self._on_committed: dict[TopicPartition, Callable[[], None]] = {}
         self.generation = 0  # changes with every change of what is here
@@ -128,7 +137,7 @@ class ReplicaManager:
         self,
         fetchers: Fetchers,
         propose: Callable[[Partition, IsrProposal], None],
-        assign: Callable[[tuple[Uuid, int], Uuid], None],
+        assign: Assign,
     ) -> None:
         """From now on follow the leaders, and tell the controller of what is in sync where this broker leads, by `propose`, and
         in which directories its replicas lie, by `assign`."""
@@ -151,10 +160,24 @@ class ReplicaManager:
             self._fetchers = self._propose = self._assign = None
 
     def tell_directory(self, partition: Partition) -> None:
-        """Let the controller know of the directory that holds the replica, if it thinks of another."""
+        """Let the controller know of the directory that holds the replica, if it thinks of another, or is about to."""
         directory_id = self.logs.directory_id_of(partition.log)
-        if self._assign is not None and directory_id is not None and directory_id != partition.directory_id:
-            self._assign((partition.topic_id, partition.topic_partition.partition), directory_id)
+        if self._assign is not None and directory_id is not None and not self._knows(partition, directory_id):
+            self._told[partition.key] = directory_id
+            self._assign(partition.key, directory_id)
+
+    def claim_directory(self, partition: Partition, future: Log, answered: Callable[[bool], None]) -> bool:
+        """Whether the controller counts the replica as in the directory of its future log. If not, it is asked to, and
+        `answered` hears, once and on any thread, whether it does and nobody said anything else in the meantime."""
+        directory_id = self.logs.directory_id_of(future)
+        if self._assign is None or directory_id is None or self._knows(partition, directory_id):
+            return True
+        self._told[partition.key] = directory_id
+        self._assign(partition.key, directory_id, answered)
+        return False
+
+    def _knows(self, partition: Partition, directory_id: Uuid) -> bool:
+        return partition.directory_id == directory_id == self._told.get(partition.key, directory_id)
 
     def retry_offline(self) -> None:
         """Make the logs that there was no room for; called now and then."""
@@ -205,6 +228,8 @@ class ReplicaManager:
             # Before it leads: what the last leader sent must not get in behind that.
             self._fetchers.leave((partition,))
         partition.update(state)
+        if self._told.get(partition.key) == partition.directory_id:
+            self._told.pop(partition.key, None)
         self._report(partition)
         if state.leader == NO_LEADER and self._fetchers is not None:
             self._fetchers.leave((partition,))
@@ -273,6 +298,7 @@ class ReplicaManager:
             self._fetchers.leave(dropped)
         for partition in dropped:
             partition.retire()
+            self._told.pop(partition.key, None)
         if names:
             delay_ms = self.logs.settings.file_delete_delay_ms
             logger.info("%d logs of topic %s are deleted in %d ms", len(names), hosted.name, delay_ms)
@@ -283,12 +309,18 @@ class ReplicaManager:
 
     def dir_failed(self, path: str) -> None:
         """The replicas in the log directory at `path` are of no use any more. Any thread, under any lock."""
+        failed = next((log_dir.directory_id for log_dir in self.logs.dirs if log_dir.path == path), None)
         for hosted in list(self.topics.values()):
             for index, partition in list(hosted.partitions.items()):
-                if os.path.dirname(partition.log.directory) == path:
+                if os.path.dirname(partition.log.directory) != path:
+                    if failed is not None and self._told.get(partition.key) == failed:
+                        self.tell_directory(partition)  # it was to move there
+                else:
                     hosted.offline[index] = Unmade(partition.state, is_new=False)
                     hosted.partitions.pop(index, None)
                     partition.lose()
+                    # If a move had the controller think of another directory: it must not take the replica for well.
+                    self.tell_directory(partition)
                     self.produces.check(partition.topic_partition)
         self.generation += 1
 
@@ -391,6 +423,14 @@ class ReplicaManager:
             return True
         state = topic.partitions.get(log.partition.partition)
         return state is None or self.broker_id not in state.replicas
+
+    def is_assigned(self, log: Log, image: MetadataImage) -> bool:
+        """Whether the cluster's metadata counts the replica as in the directory of `log`, a future one."""
+        topic = image.topics.get(log.partition.topic)
+        state = None if topic is None else topic.partitions.get(log.partition.partition)
+        if state is None or self.broker_id not in state.replicas or not state.directories:
+            return False
+        return state.directory_of(self.broker_id) == self.logs.directory_id_of(log)
 
     # Requests.
 

@@ -203,6 +203,7 @@ class BrokerRole:
             return self.replicas.is_stray(log, image)
 
         self.logs.load(lambda topic: self.node_config.topic_config(image, topic), is_stray)
+        self.logs.recover_abandoned_futures(lambda log: self.replicas.is_assigned(log, image))
 
     def _bind(self) -> None:
         self.mover = LogDirMover(self.replicas, self.scheduler, wall_clock_ms, moving_throttle(self.replicas, self.config))

@@ -471,14 +471,17 @@ class LogManager:
         return future
 
     def recover_abandoned_futures(self, is_assigned: Callable[[Log], bool]) -> list[TopicPartition]:
-        """Finish the moves that a stop interrupted: future logs that the cluster's metadata counts as the replica already."""
+        """At the start: future logs without a current one take over, if the cluster's metadata counts them as the replica. One
+        that has a current one is moved on, which may have more; and that may lie in a directory that is offline."""
         recovered = []
         with self._changes:
+            if self.offline_dirs:
+                return []
             for future in self._logs.futures():
                 partition = future.partition
-                if is_assigned(future):
+                if self.get(partition) is None and is_assigned(future):
                     logger.info("%s: the move to %s was not finished; it is now", partition, future.directory)
-                    self._take_over(future, self.get(partition))
+                    self._take_over(future, None)
                     recovered.append(partition)
         return recovered
 

@@ -312,7 +312,7 @@ class BrokerNode(TalkingNode):
             return
         self.epoch = response.broker_epoch
         self._setting.say(self.node_id, f"registered with epoch {self.epoch}")
-        self.replicas.replicate(self._fetchers, self._updates.submit, lambda key, directory: None)
+        self.replicas.replicate(self._fetchers, self._updates.submit, lambda *_: None)
         self._heartbeat()
 
     def _heartbeat(self) -> None:

@@ -128,7 +128,7 @@ class Broker:
         )
         self.image: MetadataImage = EMPTY_IMAGE
         self.hear(brokers.records)
-        self.replicas.replicate(self.fetchers, self.updates.submit, lambda key, directory: None)
+        self.replicas.replicate(self.fetchers, self.updates.submit, lambda *_: None)
 
     def hear(self, records: list[Message]) -> None:
         """The metadata log up to here."""

@@ -11,7 +11,13 @@ from pybroker.base.timer import Timer
 from pybroker.log.files import TopicPartition
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.message import Message
-from pybroker.protocol.messages.log_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+from pybroker.protocol.messages.log_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+    AssignReplicasToDirsResponseDirectoryData,
+    AssignReplicasToDirsResponsePartitionData,
+    AssignReplicasToDirsResponseTopicData,
+)
 from pybroker.protocol.messages.partitions import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -152,3 +158,45 @@ def test_directories_go_out_by_directory_and_topic_and_again_if_they_must() -> N
     } == {(0, first), (1, second)}
     assert (request.broker_id, request.broker_epoch) == (BROKER, BROKER_EPOCH)
     assert not controller.asked
+
+
+def test_whoever_asks_for_a_directory_hears_of_the_answer_that_counts() -> None:
+    controller = Controller()
+    assignments = DirectoryAssignments(
+        controller.ask, BROKER, lambda: BROKER_EPOCH, controller.timer, lambda: controller.now_ms
+    )
+    first, second = Uuid(b"a" * 16), Uuid(b"b" * 16)
+    heard: list[tuple[str, bool]] = []
+
+    def hears(name: str) -> Callable[[bool], None]:
+        return lambda is_accepted: heard.append((name, is_accepted))
+
+    assignments.submit((TOPIC_ID, 0), first, hears("taken"))
+    assignments.submit((TOPIC_ID, 1), first, hears("overtaken"))
+    controller.answer(None)
+    assert heard == []
+    controller.pass_time(DIRECTORY_RETRY_MS)
+    assignments.submit((TOPIC_ID, 1), second, hears("refused"))
+    controller.answer(AssignReplicasToDirsResponse(error_code=0, directories=[]))
+    assert heard == [("overtaken", False), ("taken", True)]
+    refusal = AssignReplicasToDirsResponsePartitionData(partition_index=1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    topics = [AssignReplicasToDirsResponseTopicData(topic_id=TOPIC_ID, partitions=[refusal])]
+    directories = [AssignReplicasToDirsResponseDirectoryData(id=second, topics=topics)]
+    controller.answer(AssignReplicasToDirsResponse(error_code=0, directories=directories))
+    assert heard[2:] == [("refused", False)]
+    assignments.submit((TOPIC_ID, 0), first)
+    assignments.submit((TOPIC_ID, 1), first, hears("never sent"))
+    assignments.submit((TOPIC_ID, 1), second)
+    assert heard[3:] == [("never sent", False)]
+
+
+def test_a_cluster_that_knows_no_directories_has_nothing_against_one() -> None:
+    controller = Controller()
+    assignments = DirectoryAssignments(
+        controller.ask, BROKER, lambda: BROKER_EPOCH, controller.timer, lambda: controller.now_ms
+    )
+    heard: list[bool] = []
+    assignments.submit((TOPIC_ID, 0), Uuid(b"a" * 16), heard.append)
+    controller.answer(AssignReplicasToDirsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, directories=[]))
+    controller.pass_time(DIRECTORY_RETRY_MS)
+    assert (heard, controller.asked) == ([True], [])

@@ -13,10 +13,12 @@ from support.waiting import wait_until
 from unit.log.manager.helpers import RecordingCleaner
 from unit.server.handlers.nodes import NOW_MS, Replicas
 
+from pybroker.base.ids import Uuid
 from pybroker.log.files import TopicPartition
 from pybroker.log.log import Log
 from pybroker.log.producer_entry import AppendOrigin
 from pybroker.protocol.errors import ErrorCode, KafkaError
+from pybroker.protocol.internal.metadata_log import PartitionChangeRecord
 from pybroker.protocol.records.control import ControlType
 from pybroker.replication import log_dir_mover
 from pybroker.replication.log_dir_mover import LogDirMover
@@ -419,3 +421,182 @@ def test_whatever_is_acknowledged_while_a_log_moves_back_and_forth_is_there(
     assert values(log) == acknowledged
     assert len(acknowledged) > 8
     assert log.high_watermark == log.log_end_offset == len(acknowledged)
+
+
+# What the controller knows.
+
+
+class NoFetchers:
+    def follow(self, partitions: object) -> None:
+        pass
+
+    def leave(self, partitions: object) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+class Controller:
+    """Is told of directories; answers, and has the metadata say so, when told to."""
+
+    def __init__(self, moving: Moving) -> None:
+        self.moving = moving
+        dirs = moving.replicas.logs.dirs
+        self.names = {log_dir.directory_id: log_dir.path for log_dir in dirs if log_dir.directory_id is not None}
+        self.told: list[str] = []
+        self.unanswered: list[Callable[[bool], None] | None] = []
+        moving.replicas.manager.replicate(NoFetchers(), lambda *_: None, self.assign)  # type: ignore[arg-type]
+        self.answer()
+        self.publish(moving.source)
+        self.told.clear()
+
+    def assign(self, key: tuple[Uuid, int], directory_id: Uuid, answered: Callable[[bool], None] | None = None) -> None:
+        assert key == self.moving.partition.key
+        self.told.append(self.names[directory_id])
+        self.answer(is_accepted=False)  # of what was said before
+        self.unanswered.append(answered)
+
+    def answer(self, *, is_accepted: bool = True) -> None:
+        unanswered, self.unanswered = self.unanswered, []
+        for answered in unanswered:
+            if answered is not None:
+                answered(is_accepted)
+
+    def publish(self, path: str) -> None:
+        (directory_id,) = (one for one, name in self.names.items() if name == path)
+        topic_id, index = self.moving.partition.key
+        self.moving.replicas.apply(PartitionChangeRecord(topic_id=topic_id, partition_id=index, directories=[directory_id]))
+
+
+def test_a_replica_is_in_its_new_directory_only_after_the_controller_says_so(moving: Moving) -> None:
+    controller = Controller(moving)
+    moving.produce(b"a")
+    moving.mover.move(moving.partition, moving.destination)
+    moving.steps.run_all()
+    assert (controller.told, moving.place()) == ([moving.destination], moving.source)
+    moving.produce(b"b")
+    controller.answer()
+    moving.steps.run_all()
+    assert (moving.place(), values(moving.partition.log)) == (moving.destination, [b"a", b"b"])
+
+
+def test_a_directory_that_the_controller_refuses_ends_the_move(moving: Moving, caplog: pytest.LogCaptureFixture) -> None:
+    controller = Controller(moving)
+    moving.mover.move(moving.partition, moving.destination)
+    moving.steps.run_all()
+    controller.answer(is_accepted=False)
+    moving.steps.run_all()
+    assert (moving.place(), moving.future) == (moving.source, None)
+    assert "the controller does not count it" in caplog.text
+    assert controller.told == [moving.destination, moving.source]
+
+
+def test_a_move_taken_back_before_the_controller_answered_has_it_think_of_the_old_directory_again(moving: Moving) -> None:
+    """Its metadata says so still, but the request for the other directory is on its way."""
+    controller = Controller(moving)
+    moving.mover.move(moving.partition, moving.destination)
+    moving.steps.run_all()
+    moving.mover.move(moving.partition, moving.source)
+    controller.answer()
+    moving.steps.run_all()
+    assert controller.told == [moving.destination, moving.source]
+    assert (moving.place(), moving.future) == (moving.source, None)
+
+
+def test_there_and_back_before_the_metadata_says_so_ends_where_the_replica_is(moving: Moving) -> None:
+    controller = Controller(moving)
+    for target in (moving.destination, moving.source):
+        moving.mover.move(moving.partition, target)
+        moving.steps.run_all()
+        controller.answer()
+        moving.steps.run_all()
+        assert moving.place() == target
+    assert controller.told[-1] == moving.source
+    controller.publish(moving.destination)
+    controller.publish(moving.source)
+    controller.told.clear()
+    moving.mover.move(moving.partition, moving.destination)
+    moving.steps.run_all()
+    assert controller.told == [moving.destination]
+
+
+@pytest.mark.parametrize("failing", ["source", "destination"])
+def test_a_directory_that_fails_between_the_controller_s_word_and_the_move_s_end_is_known_to_it(
+    moving: Moving, failing: str
+) -> None:
+    controller = Controller(moving)
+    moving.produce(b"a")
+    moving.mover.move(moving.partition, moving.destination)
+    moving.steps.run_all()
+    controller.publish(moving.destination)
+    path = getattr(moving, failing)
+    moving.replicas.logs.on_io_error(path, OSError(errno.EIO, "broken"))
+    moving.replicas.manager.dir_failed(path)
+    controller.answer()
+    moving.steps.run_all()
+    # If that one failed, the controller knows that it is lost.
+    assert controller.told[-1] == moving.source
+    if failing == "destination":
+        assert (moving.place(), values(moving.partition.log)) == (moving.source, [b"a"])
+
+
+def test_a_future_log_takes_over_at_the_start_if_it_is_the_replica_and_alone(moving: Moving) -> None:
+    controller = Controller(moving)
+    moving.produce(b"a")
+    moving.mover.move(moving.partition, moving.destination)
+    moving.steps.step()
+    manager, logs = moving.replicas.manager, moving.replicas.logs
+    future = moving.future
+    assert future is not None
+    assert not manager.is_assigned(future, moving.replicas.image)
+    controller.publish(moving.destination)
+    assert manager.is_assigned(future, moving.replicas.image)
+    assert logs.recover_abandoned_futures(lambda log: True) == [], "the current one may have more"
+
+
+def test_records_deleted_just_before_they_are_read_do_not_end_the_move(moving: Moving, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in (b"a", b"b", b"c"):
+        moving.produce(value)
+    log = moving.partition.log
+    read = log.read
+
+    def late(*args: Any) -> Any:
+        log.advance_log_start_offset(2)
+        return read(*args)
+
+    monkeypatch.setattr(log, "read", late)
+    moving.mover.move(moving.partition, moving.destination)
+    moving.steps.run_all()
+    assert (moving.place(), values(moving.partition.log)) == (moving.destination, [b"c"])
+
+
+def test_records_truncated_just_before_they_are_read_do_not_end_the_move(
+    moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for value in (b"a", b"b"):
+        moving.produce(value)
+    log = moving.partition.log
+    moving.mover.move(moving.partition, moving.destination)
+    moving.steps.step()
+    read = log.read
+
+    def late(*args: Any) -> Any:
+        moving.replicas.logs.truncate_to({NAME: 1})
+        return read(*args)
+
+    monkeypatch.setattr(log, "read", late)
+    moving.steps.run_all()
+    assert (moving.place(), values(moving.partition.log)) == (moving.destination, [b"a"])
+
+
+def test_an_offset_that_is_out_of_range_without_a_change_ends_the_move(moving: Moving, monkeypatch: pytest.MonkeyPatch) -> None:
+    moving.produce(b"a")
+
+    def lost(*_: object) -> None:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "it is not there")
+
+    monkeypatch.setattr(moving.partition.log, "read", lost)
+    moving.mover.move(moving.partition, moving.destination)
+    moving.steps.run_all()
+    assert (moving.place(), moving.future) == (moving.source, None)

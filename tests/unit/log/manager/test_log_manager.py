@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -402,7 +403,7 @@ def test_a_move_needs_both_logs(tmp_path: Path) -> None:
         manager.replace_current_with_future(partition(0))
 
 
-def test_a_move_that_a_stop_interrupted_is_finished(tmp_path: Path) -> None:
+def test_a_move_whose_old_log_is_gone_is_finished_at_the_next_start_if_the_new_one_is_the_replica(tmp_path: Path) -> None:
     node = Node(tmp_path, dirs=2)
     manager = node.loaded()
     node.create(manager, preferred=str(node.paths[0]))
@@ -410,9 +411,22 @@ def test_a_move_that_a_stop_interrupted_is_finished(tmp_path: Path) -> None:
     node.append(future)
     manager.shutdown()
     again = node.loaded()
+    assert again.recover_abandoned_futures(lambda log: True) == [], "the old one may have more"
+    again.shutdown()
+    shutil.rmtree(node.paths[0] / "orders-0")
+    again = node.loaded()
     assert again.recover_abandoned_futures(lambda log: False) == []
     assert again.recover_abandoned_futures(lambda log: log.directory.startswith(str(node.paths[1]))) == [partition(0)]
     assert dir_names(again) == {"data-1": set(), "data-2": {"orders-0"}}
+
+
+def test_a_future_log_does_not_take_over_from_one_that_may_be_offline(tmp_path: Path) -> None:
+    node = Node(tmp_path, dirs=2)
+    manager = node.loaded()
+    node.create(manager, preferred=str(node.paths[0]))
+    node.create(manager, is_future=True, preferred=str(node.paths[1]))
+    manager.on_io_error(str(node.paths[0]), OSError(errno.EIO, "broken"))
+    assert manager.recover_abandoned_futures(lambda log: True) == []
 
 
 def test_a_truncation_is_told_to_the_cleaner_and_to_the_checkpoint(tmp_path: Path) -> None:
