@@ -103,10 +103,6 @@ class LeaderEpochs:
         epoch = entries[higher - 1].epoch if higher else requested_epoch
         return epoch, entries[higher].start_offset
 
-    def entries_in_range(self, start_offset: int, end_offset: int) -> Entries:
-        """The entries as they would be if the log held only the offsets from `start_offset` to before `end_offset`."""
-        return _without_end(_without_start(self.entries, start_offset) if start_offset >= 0 else self.entries, end_offset)
-
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that `epoch` began at `start_offset`; True if that was new, and is then on disk.
 

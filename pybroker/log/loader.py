@@ -35,12 +35,13 @@ from pybroker.log.files import (
 )
 from pybroker.log.index import CorruptIndexError, OffsetIndex, TimeIndex
 from pybroker.log.leader_epochs import LeaderEpochs
-from pybroker.log.log import Log, no_jitter
+from pybroker.log.log import Log
 from pybroker.log.log_config import LogConfig
 from pybroker.log.open_segments import OpenSegments
 from pybroker.log.producer_state import ProducerStates
 from pybroker.log.recovery import OrderedMap, one_by_one, scan_segment, stitch_segment
 from pybroker.log.segment import Segment
+from pybroker.log.stored_log import no_jitter
 
 logger = logging.getLogger(__name__)
 

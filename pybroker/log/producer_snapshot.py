@@ -73,9 +73,6 @@ class SnapshotFiles:
         """One at the log start says nothing that the log does not."""
         self._delete(*(offset for offset in self.offsets if not log_start_offset < offset <= log_end_offset))
 
-    def delete_before(self, offset: int) -> None:
-        self._delete(*(each for each in self.offsets if each < offset))
-
     def delete_all(self) -> None:
         self._delete(*self.offsets)
 

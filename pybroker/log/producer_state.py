@@ -239,9 +239,6 @@ class ProducerStates:
     def verification(self, producer_id: int) -> Verification | None:
         return self._verifications.get(producer_id)
 
-    def clear_verification(self, producer_id: int) -> None:
-        self._verifications.pop(producer_id, None)
-
     # The producers.
 
     @property

@@ -20,7 +20,6 @@ logger = logging.getLogger(__name__)
 
 VERSION: Final = 0
 _ROW: Final = Struct(">hqqqq")
-ROW_BYTES: Final = _ROW.size
 
 
 class AbortedTransaction(NamedTuple):

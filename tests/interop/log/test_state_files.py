@@ -229,9 +229,7 @@ def test_leader_epochs(tmp_path: Path, ask: Ask, seed: int) -> None:
     answers: list[Any] = []
     epoch, offset = 0, 0
     for _ in range(150):
-        what = draw.choice(
-            ["assign"] * 5 + ["from_end", "from_start"] + ["end_offset", "for_offset", "previous", "next", "in_range"]
-        )
+        what = draw.choice(["assign"] * 5 + ["from_end", "from_start"] + ["end_offset", "for_offset", "previous", "next"])
         near_epoch = max(-1, epoch + draw.randrange(-8, 3))
         near_offset = max(0, offset + draw.randrange(-60, 10))
         answer: Any = None
@@ -261,9 +259,6 @@ def test_leader_epochs(tmp_path: Path, ask: Ask, seed: int) -> None:
                 found = (ours.previous_epoch if what == "previous" else ours.next_epoch)(near_epoch)
                 answer = -1 if found is None else found
                 calls.append([what, near_epoch])
-            case "in_range":
-                answer = [list(entry) for entry in ours.entries_in_range(near_offset, near_offset + 30)]
-                calls.append([what, near_offset, near_offset + 30])
         answers.append(answer)
     theirs = ask("epochs", path=str(tmp_path / "theirs"), calls=calls)
     assert theirs["answers"] == answers

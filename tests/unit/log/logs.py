@@ -11,10 +11,11 @@ from pybroker.base.ids import Uuid
 from pybroker.log.background import Background, Inline
 from pybroker.log.files import TopicPartition
 from pybroker.log.loader import open_log
-from pybroker.log.log import Log, no_jitter
+from pybroker.log.log import Log
 from pybroker.log.log_config import LogConfig
 from pybroker.log.open_segments import OpenSegments
 from pybroker.log.recovery import OrderedMap, one_by_one
+from pybroker.log.stored_log import no_jitter
 from pybroker.protocol.records.batch import iter_batches
 
 PARTITION = TopicPartition("orders", 0)

@@ -183,13 +183,6 @@ def test_several_from_remote_storage(path: str) -> None:
     assert not Path(path).exists()
 
 
-def test_entries_in_range(path: str) -> None:
-    epochs = LeaderEpochs(FILESYSTEM, path, [(2, 5), (4, 10), (6, 20)])
-    assert epochs.entries_in_range(7, 20) == ((2, 7), (4, 10))
-    assert epochs.entries_in_range(-1, 11) == ((2, 5), (4, 10))
-    assert epochs.entries == ((2, 5), (4, 10), (6, 20))
-
-
 def test_a_late_flush_finds_the_directory_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     epochs = LeaderEpochs(FILESYSTEM, str(tmp_path / "gone" / "checkpoint"), [(1, 0)])
     with pytest.raises(FileNotFoundError):

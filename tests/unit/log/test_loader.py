@@ -108,8 +108,16 @@ def test_only_segments_from_the_recovery_point_on_are_scanned(tmp_path: Path) ->
     assert opened(tmp_path, SMALL, recovery_point=10).log_end_offset == 30
 
 
-@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-@pytest.mark.parametrize("damage", ["missing", "short", "empty"])
+@pytest.mark.parametrize(
+    ("suffix", "damage"),
+    [
+        (".index", "missing"),
+        (".index", "short"),
+        (".timeindex", "missing"),
+        (".timeindex", "short"),
+        (".timeindex", "empty"),
+    ],
+)
 def test_a_missing_or_damaged_index_is_rebuilt(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, suffix: str, damage: str
 ) -> None:
@@ -121,8 +129,6 @@ def test_a_missing_or_damaged_index_is_rebuilt(
     if damage == "missing":
         path.unlink()
     elif damage == "empty":
-        if suffix == ".index":
-            pytest.skip("without entries it finds everything all the same, from the start of the segment on")
         path.write_bytes(b"")
     else:
         path.write_bytes(path.read_bytes()[:-3])

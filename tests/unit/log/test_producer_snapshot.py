@@ -120,8 +120,6 @@ def test_strays(tmp_path: Path, segments: list[int], kept: list[int]) -> None:
 def test_deletions(tmp_path: Path) -> None:
     files = files_at(tmp_path, 5, 10, 20, 25, 30)
     assert (files.oldest, files.latest) == (5, 30)
-    files.delete_before(10)
-    assert files.offsets == [10, 20, 25, 30]
     files.delete_outside(10, 25)
     assert files.offsets == snapshot_offsets(FILESYSTEM, str(tmp_path)) == [20, 25]
     files.delete_all()

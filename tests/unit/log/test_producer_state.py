@@ -143,13 +143,6 @@ def test_verifications_expire(log: FakeLog) -> None:
     assert log.states.verification(1) is None
 
 
-def test_a_verification_is_cleared(log: FakeLog) -> None:
-    log.states.start_verification(1, 0, 0, supports_epoch_bump=False, now_ms=50)
-    log.states.clear_verification(1)
-    log.states.clear_verification(1)
-    assert log.states.verification(1) is None
-
-
 # Snapshots.
 
 

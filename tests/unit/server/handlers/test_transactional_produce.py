@@ -146,7 +146,7 @@ def test_an_old_epoch_is_refused_without_asking(broker: Broker) -> None:
 
 def test_an_answer_that_comes_after_the_transactions_end_lets_nothing_in(broker: Broker) -> None:
     late = broker.send((0, 0), version=OLD)
-    broker.replicas.partition("t").log.producers.clear_verification(5)  # as the marker does
+    broker.replicas.partition("t").log.producers._verifications.clear()  # as the marker does
     broker.checks[0].done({})
     assert late.codes == [ErrorCode.INVALID_TXN_STATE]
     assert broker.end_offset() == 0
