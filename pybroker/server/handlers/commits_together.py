@@ -52,7 +52,7 @@ class CommitsTogether:
     def answer(self, connection: Connection, frames: Sequence[memoryview], start: int, gather: Gather) -> int:
         """Answer the commits from number `start` on, and tell how many; 0, and nothing is done, if there are not two, or if
         answers to others come first."""
-        if start + 1 >= len(frames) or connection.owed:
+        if start + 1 >= len(frames) or connection.owed or len(frames[start]) <= _HEADER_BYTES:
             return 0
         (first, _, _) = _unpack_header(frames[start])
         version = first & 0xFFFF

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +19,7 @@ from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.message import Message
 from pybroker.protocol.messages import group_offsets, groups
 
+OFFSET_COMMIT = group_offsets.OffsetCommitRequest.KEY
 SETTINGS = {
     "offsets_topic_num_partitions": 1,
     "offsets_topic_replication_factor": 1,
@@ -127,6 +130,18 @@ def test_a_request_that_cannot_be_read_ends_the_connection_after_the_answers_bef
     with pytest.raises(ConnectionError):
         client.ask_together([commit(1), commit(2), broken], 9)
     assert committed(node.client()) == {0: 2}
+
+
+def test_one_that_ends_within_its_header_costs_its_connection_a_line_and_no_traceback(
+    node: RunningNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    beginning = struct.pack(">hhih", OFFSET_COMMIT, 9, 1, -1)[:7]
+    with socket.create_connection(("127.0.0.1", node.port), 20) as client:
+        client.sendall(2 * (struct.pack(">i", len(beginning)) + beginning))
+        assert client.recv(1) == b""
+    (line,) = [record for record in caplog.records if "closing the connection" in record.getMessage()]
+    assert line.getMessage().endswith("a request of 7 bytes ends within its header")
+    assert line.exc_info is None
 
 
 def test_lingering_commits_are_answered_when_they_are_written(tmp_path: Path) -> None:
