@@ -213,6 +213,11 @@ def _groups(config: Config) -> Iterator[Finding]:
     if "classic" not in config["group.coordinator.rebalance.protocols"]:
         keys = ("group.coordinator.rebalance.protocols",)
         yield Finding(keys, "group.coordinator.rebalance.protocols must have classic among them")
+    unserved = [name for name in ("share", "streams") if name in config["group.coordinator.rebalance.protocols"]]
+    # The default, which is Apache Kafka's, has streams.
+    if unserved and "group.coordinator.rebalance.protocols" in config.given:
+        message = f"group.coordinator.rebalance.protocols has {_join(unserved)}: such groups are not served"
+        yield Finding(("group.coordinator.rebalance.protocols",), message, Severity.WARNING)
     yield from _at_most(config, "group.min.session.timeout.ms", "group.max.session.timeout.ms", Severity.WARNING)
     for kind in ("consumer", "share", "streams"):
         for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):

@@ -178,7 +178,8 @@ class BrokerRole:
         self.scheduler.every("retry of offline partitions", self.replicas.retry_offline, RETRY_OFFLINE_MS)
         self.sockets.start()
         self._undo(self.sockets.stop)
-        self._undo(self._leave)
+        if self.config.flag("controlled.shutdown.enable"):
+            self._undo(self._leave)
         self._undo(self.sockets.stop_accepting)
         for listener in self.sockets.listeners():
             logger.info("listening on %s", listener._replace(host=listener.host or "0.0.0.0"))

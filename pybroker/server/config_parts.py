@@ -22,7 +22,7 @@ class Part(Enum):
     SOCKET_SERVER = "the socket server"
     SECURITY = "the listeners' TLS and SASL"
     REPLICATION = "the replica fetchers"
-    COORDINATORS = "the group and share coordinators"
+    COORDINATORS = "the group coordinator"
     TIERED_STORAGE = "the remote log manager"
     READERS = "whoever reads it next"
     NOBODY = "nobody, since it has no effect"
@@ -57,11 +57,7 @@ _ROWS = {
         "max.connection.creation.rate",
     ),
     Part.REPLICATION: ("num.replica.fetchers", "follower.fetch.last.tiered.offset.enable"),
-    Part.COORDINATORS: (
-        "group.consumer.assignment.interval.ms",
-        "group.share.assignment.interval.ms",
-        "share.coordinator.cached.buffer.max.bytes",
-    ),
+    Part.COORDINATORS: ("group.consumer.assignment.interval.ms",),
     Part.READERS: ("remote.fetch.max.wait.ms", "remote.list.offsets.request.timeout.ms"),
 }
 

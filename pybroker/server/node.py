@@ -154,6 +154,7 @@ class Node:
         self.client = NodeClient(
             client_id=f"node-{config['node.id']}",
             max_response_bytes=config.int("socket.request.max.bytes"),
+            connection_timeout_ms=config.int("socket.connection.setup.timeout.ms"),
             on_lost=self._address_lost,
         )
         self.client.start()

@@ -11,6 +11,7 @@ from pybroker.config.validators import ANY, CONNECTIONS_PER_IP, LISTENERS, PROTO
 SAME_NAMES = ",".join(f"{name}:{name}" for name in ("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT"))
 ALL_HOSTS = ("PLAINTEXT://:9092",)
 PROTOCOLS = one_of(*SECURITY_PROTOCOLS)
+NO_SWEEP = "what is done leaves its purgatory at once"
 PLACEMENT = one_of("auto", "fill", "round-robin")
 
 KEYS = (
@@ -45,9 +46,10 @@ KEYS = (
     Key("socket.listen.backlog.size",                       INT,     50,          at_least(1),        READ_ONLY,
         "How many new connections the system holds back for accept."),
     Key("socket.connection.setup.timeout.ms",               LONG,    10_000,      ANY,                READ_ONLY,
-        "How long the first attempt to connect to another node may take."),
+        "How long an attempt to connect to another node may take."),
     Key("socket.connection.setup.timeout.max.ms",           LONG,    30_000,      ANY,                READ_ONLY,
-        "The ceiling of that time, which doubles with every failed attempt."),
+        "The ceiling of that time, which doubles with every failed attempt.",
+        ignored="each attempt may take socket.connection.setup.timeout.ms"),
     Key("connections.max.idle.ms",                          LONG,    600_000,     ANY,                READ_ONLY,
         "A connection without traffic for this long is closed; negative = never."),
     Key("connection.failed.authentication.delay.ms",        INT,     100,         at_least(0),        READ_ONLY,
@@ -63,8 +65,7 @@ KEYS = (
     Key("request.timeout.ms",                               INT,     30_000,      ANY,                READ_ONLY,
         "How long this node waits for another node's answer."),
     Key("controller.socket.timeout.ms",                     INT,     30_000,      ANY,                READ_ONLY,
-        "Where Kafka keeps a socket timeout for requests to the controller.",
-        ignored="requests to the controller wait for request.timeout.ms"),
+        "How long this node waits for the controller's answer."),
     Key("max.request.partition.size.limit",                 INT,     2000,        at_least(1),        READ_ONLY,
         "The most partitions that one response to a describe request lists."),
     Key("max.incremental.fetch.session.cache.slots",        INT,     1000,        at_least(0),        READ_ONLY,
@@ -90,13 +91,13 @@ KEYS = (
     Key("alter.config.policy.class.name",                   CLASS,   None,        ANY,                READ_ONLY,
         "A plugin that may refuse config changes.", ignored="names a Java class"),
     Key("producer.purgatory.purge.interval.requests",       INT,     1000,        ANY,                READ_ONLY,
-        "How many finished entries the produce purgatory keeps before it sweeps."),
+        "How many finished entries the produce purgatory keeps before it sweeps.", ignored=NO_SWEEP),
     Key("fetch.purgatory.purge.interval.requests",          INT,     1000,        ANY,                READ_ONLY,
-        "How many finished entries the fetch purgatory keeps before it sweeps."),
+        "How many finished entries the fetch purgatory keeps before it sweeps.", ignored=NO_SWEEP),
     Key("share.fetch.purgatory.purge.interval.requests",    INT,     1000,        ANY,                READ_ONLY,
-        "How many finished entries the share fetch purgatory keeps before it sweeps."),
+        "How many finished entries the share fetch purgatory keeps before it sweeps.", ignored=NO_SWEEP),
     Key("delete.records.purgatory.purge.interval.requests", INT,     1,           ANY,                READ_ONLY,
-        "How many finished entries the delete-records purgatory keeps before it sweeps."),
+        "How many finished entries the delete-records purgatory keeps before it sweeps.", ignored=NO_SWEEP),
     Key("pybroker.connection.placement",                    STRING,  "auto",      PLACEMENT,          READ_ONLY,
         "How connections are dealt to network threads: fill the first, round-robin, or auto = fill under a GIL."),
 )

@@ -31,7 +31,7 @@ KEYS = (
     Key("replica.socket.timeout.ms",                     INT,     30_000,     ANY,         READ_ONLY,
         "How long a follower waits for its leader's answer."),
     Key("replica.socket.receive.buffer.bytes",           INT,     65_536,     ANY,         READ_ONLY,
-        "The receive buffer of a follower's sockets."),
+        "The receive buffer of a follower's sockets.", ignored="it is left to the system"),
     Key("replica.high.watermark.checkpoint.interval.ms", LONG,    5000,       ANY,         READ_ONLY,
         "How often the high watermarks are written down."),
     Key("replica.selector.class",                        STRING,  None,       SELECTORS,   READ_ONLY,

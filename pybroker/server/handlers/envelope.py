@@ -70,9 +70,6 @@ class ForwardedRequest(Request):
         else:
             self._end(wrapped_answer(self._forwarded, message))
 
-    def respond_encoded(self, answer: bytes) -> None:
-        self._end(EnvelopeResponse(response_data=answer[4:], error_code=ErrorCode.NONE))
-
     def close_connection(self, reason: str) -> None:
         """The broker closes the client's connection, upon this answer."""
         logger.info("%s: %s", self, reason)

@@ -116,6 +116,7 @@ def test_a_finding_stands_where_its_key_is_given() -> None:
     [
         {"broker.session.timeout.ms": "2000"},
         {"group.min.session.timeout.ms": "1800001"},
+        {"group.coordinator.rebalance.protocols": "classic,share"},
         SASL | {"sasl.enabled.mechanisms": "PLAIN,GSSAPI", "sasl.mechanism.inter.broker.protocol": "PLAIN"},
     ],
 )

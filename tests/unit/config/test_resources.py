@@ -89,8 +89,13 @@ def test_a_group_that_heartbeats_too_seldom() -> None:
     assert "must be less than consumer.session.timeout.ms=45000" in problem.message
 
 
+def test_what_is_said_of_share_groups_has_no_effect() -> None:
+    [problem] = check_group({"share.isolation.level": "read_committed"}, config_with())
+    assert str(problem) == "group config: warning: share.isolation.level has no effect: share groups are not served"
+
+
 def test_overrides_that_a_group_takes() -> None:
-    assert check_group({"consumer.session.timeout.ms": "50000", "share.isolation.level": "read_committed"}, config_with()) == []
+    assert check_group({"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "6000"}, config_with()) == []
 
 
 def test_a_topic_without_overrides_has_the_brokers_values() -> None:

@@ -32,6 +32,8 @@ from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.messages.api_versions import ApiVersionsRequest
 from pybroker.protocol.messages.metadata import DescribeClusterRequest, MetadataRequest
 from pybroker.protocol.messages.offsets import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from pybroker.server.broker_lifecycle import ControlledShutdownRequested, StopRequested
+from pybroker.server.broker_membership import BrokerMembership
 from pybroker.server.node import Node, StartError
 from pybroker.server.quorum.metadata_quorum import MetadataQuorum
 
@@ -191,6 +193,18 @@ class TestRestart:
             pass
         # The broker's sockets, then the controller's.
         assert stopped == ["SocketServer", "SocketServer", "MetadataQuorum", "ThreadBackground", "LogManager"]
+
+    @pytest.mark.parametrize("is_controlled", [True, False])
+    def test_leaderships_are_handed_over_before_a_stop_unless_that_is_turned_off(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_controlled: bool
+    ) -> None:
+        told: list[object] = []
+        tell = BrokerMembership.tell
+        monkeypatch.setattr(BrokerMembership, "tell", lambda self, event: (told.append(event), tell(self, event))[1])
+        with running(tmp_path, controlled_shutdown_enable=str(is_controlled).lower()):
+            assert ControlledShutdownRequested() not in told
+        assert (ControlledShutdownRequested() in told) == is_controlled
+        assert StopRequested() in told
 
     def test_stopping_twice_is_stopping_once(self, tmp_path: Path) -> None:
         with running(tmp_path) as node:
