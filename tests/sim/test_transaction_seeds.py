@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -209,7 +210,15 @@ def test_an_end_does_not_raise_the_epoch(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_guard_outlives_the_end_of_its_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that was confirmed comes after the end, and begins a transaction that nobody ends."""
+    """A write that was confirmed comes after the end, and begins a transaction that nobody ends. That takes some time: now
+    and then a confirmation is late here, which by itself does no harm."""
+    number = itertools.count(1)
+
+    def submit(right: Any, checks: TransactionChecks, check: Any) -> None:
+        def later(outside: Any) -> None:
+            checks._timer.add(checks._now_ms() + 1500, lambda: check.done(outside))
+
+        right(checks, check if next(number) % 8 else check._replace(done=later))
 
     def update(right: Any, states: ProducerStates, batch: Any) -> Any:
         waiting = states._verifications.get(batch.producer_id)
@@ -218,5 +227,6 @@ def test_a_guard_outlives_the_end_of_its_transaction(monkeypatch: pytest.MonkeyP
             states._verifications[batch.producer_id] = waiting
         return ended
 
+    replaced(monkeypatch, TransactionChecks, "submit", submit)
     replaced(monkeypatch, ProducerStates, "update", update)
     found_in(TransactionWorld, TORN)

@@ -37,6 +37,8 @@ class Producer(ABC):
 
 
 class TransactionalClient(ABC):
+    name = ""  # in TRANSACTIONAL
+
     @abstractmethod
     def producer(self, transactional_id: str) -> Producer:
         """One that has fenced all before it."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from unit.coordinator.transaction.producers import T0, T1, Client, TransactionWorld, ready
+from unit.coordinator.transaction.producers import T0, T1, TIMEOUT_MS, Client, TransactionWorld, ready
 
 from pybroker.coordinator.runtime import Elected
+from pybroker.coordinator.shard import Producer
 from pybroker.coordinator.transaction.requests import MarkersWritten
+from pybroker.coordinator.transaction.settings import TransactionSettings
 from pybroker.coordinator.transaction.transaction import TRANSITIONS, State
 from pybroker.protocol.errors import ErrorCode
 
 OK = ErrorCode.NONE
+BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
+FENCED = ErrorCode.PRODUCER_FENCED
 
 
 @pytest.fixture
@@ -42,6 +48,81 @@ def test_a_prepared_transaction_is_completed(world: TransactionWorld, client: Cl
     assert order.version == lost.version
     world.write_markers()
     assert world.transaction().state is State.COMPLETE_COMMIT
+    assert client.add() is OK
+
+
+def by_its_client(world: TransactionWorld, client: Client) -> None:
+    assert client.abort() is OK
+
+
+def by_a_successor(world: TransactionWorld, client: Client) -> None:
+    assert Client(world, version=client.version).init() is BUSY
+
+
+def by_time(world: TransactionWorld, client: Client) -> None:
+    world.advance(2 * TIMEOUT_MS)
+
+
+@pytest.mark.parametrize("ended", [by_its_client, by_a_successor, by_time])
+def test_an_abort_that_is_prepared_is_completed_whoever_asked_for_it(
+    world: TransactionWorld, client: Client, ended: Callable[[TransactionWorld, Client], None]
+) -> None:
+    client.add(T0, T1)
+    known = client.producer
+    ended(world, client)
+    (lost,) = world.orders
+    world.effects.clear()
+    world.begin()
+    assert world.transaction().state is State.PREPARE_ABORT
+    assert client.add() is (BUSY if ended is by_its_client else FENCED)
+    (order,) = world.orders
+    assert (order.partitions, order.commits, order.producer) == (lost.partitions, False, lost.producer)
+    world.write_markers()
+    assert world.transaction().state is State.COMPLETE_ABORT
+    assert ready(world, version=client.version).producer.epoch > known.epoch
+    assert Client(world, version=client.version, producer=known).add() is FENCED
+
+
+def test_a_prepared_end_of_the_last_epoch_goes_on_with_the_next_producer_id() -> None:
+    world = TransactionWorld(TransactionSettings(max_epoch=2))
+    client = ready(world)
+    assert client.init() is OK  # the last that is handed out
+    client.add()
+    again = client.ending(commits=True)
+    assert client.commit() is OK
+    assert client.producer == Producer(101, 0)
+    world.effects.clear()
+    world.begin()
+    (order,) = world.orders
+    assert (order.producer, order.commits) == (Producer(100, 2), True)
+    assert world.ask(again).refusal is BUSY
+    world.write_markers()
+    assert world.transaction().producer == Producer(101, 0)
+    # The answer was lost with the coordinator.
+    assert world.ask(again).response == Producer(101, 0)
+    assert client.add() is OK
+
+
+def test_an_id_that_has_no_transaction_yet_is_known(world: TransactionWorld, client: Client) -> None:
+    world.begin()
+    assert world.transaction().state is State.EMPTY
+    assert not world.orders
+    assert client.add() is OK
+    assert ready(world, id="another").producer == Producer(101, 0)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_an_end_that_is_sent_again_to_the_next_coordinator_is_answered(
+    world: TransactionWorld, client: Client, commits: bool
+) -> None:
+    client.add()
+    again = client.ending(commits=commits)
+    client.end(commits=commits)
+    world.write_markers()
+    world.begin()
+    assert not world.orders
+    assert world.ask(again).response == client.producer
+    assert world.ask(again._replace(commits=not commits)).refusal is ErrorCode.INVALID_TXN_STATE
     assert client.add() is OK
 
 
