@@ -12,12 +12,16 @@ from support.nodes import RunningNode, running
 from support.transactional import Producer, must, wait_for_coordinator
 from support.waiting import wait_until
 
+from pybroker.metadata.controller.features import TRANSACTION_VERSION, transaction_version
 from pybroker.metadata.image import ResourceType
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.messages import fetch as fetches
 from pybroker.protocol.messages import group_offsets
 from pybroker.protocol.messages import transactions as messages
+from pybroker.protocol.messages.api_versions import FeatureUpdateKey, UpdateFeaturesRequest
 from pybroker.protocol.records.batch import iter_batches
+
+UPGRADE, SAFE_DOWNGRADE = 1, 2
 
 SETTINGS = {
     "offsets_topic_num_partitions": 2,
@@ -74,9 +78,23 @@ def committed_offset(client: NodeClient, group: str) -> int:
     )
 
 
+def finalize(node: RunningNode, client: NodeClient, level: int) -> None:
+    """The level of transaction.version."""
+    coordinator = node.broker.transactions.coordinator
+    kind = UPGRADE if level >= transaction_version(coordinator.image) else SAFE_DOWNGRADE
+    row = FeatureUpdateKey(feature=TRANSACTION_VERSION, max_version_level=level, upgrade_type=kind)
+    answer = client.ask(UpdateFeaturesRequest(feature_updates=[row]))
+    assert answer.error_code == ErrorCode.NONE, answer
+    wait_until(lambda: transaction_version(coordinator.image) == level, 10, lambda: f"{coordinator.image.features}")
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
 @pytest.mark.parametrize("is_new", [False, True], ids=["before KIP-890", "with KIP-890"])
 @pytest.mark.parametrize("commits", [False, True])
-def test_all_partitions_and_offsets_of_a_transaction_or_none(client: NodeClient, is_new: bool, commits: bool) -> None:
+def test_all_partitions_and_offsets_of_a_transaction_or_none(
+    node: RunningNode, client: NodeClient, level: int, is_new: bool, commits: bool
+) -> None:
+    finalize(node, client, level)
     producer = Producer(client, "id", is_new)
     must(producer.init())
     if not is_new:
@@ -102,6 +120,35 @@ def test_offsets_are_not_added_to_a_transaction_before_their_topic_is_there(node
     must(producer.add_offsets("g"), ErrorCode.COORDINATOR_NOT_AVAILABLE)
     # Being asked for it is reason enough to make it.
     wait_until(lambda: producer.add_offsets("g") is ErrorCode.NONE, 10, lambda: "there is no topic of offsets")
+
+
+def test_transactions_that_are_open_while_the_feature_is_taken_back_and_given_again(tmp_path: Path) -> None:
+    with running(tmp_path, **SETTINGS) as node:
+        client = node.client()
+        client.create_topic("t", 2)
+        wait_for_coordinator(client, "id")
+        new, old = Producer(client, "new"), Producer(client, "old", is_new=False)
+        must(new.init())
+        must(new.send(b"at 2"))
+        finalize(node, client, 0)
+        must(new.send(b"at 0"))
+        must(old.init())
+        must(old.add("t", 1))
+        must(old.send(b"old at 0", partition=1))
+    with running(tmp_path, **SETTINGS) as node:
+        client = node.client()
+        wait_for_coordinator(client, "id")
+        finalize(node, client, 2)
+        new.broker = old.broker = client
+        must(old.send(b"old at 2", partition=1))
+        for one in (new, old):
+            must(one.end(commit=True))
+            one.wait_until_ended()
+        assert (read(client), read(client, 1)) == ([b"at 2", b"at 0"], [b"old at 0", b"old at 2"])
+        must(new.send(b"next"))
+        must(new.end(commit=True))
+        new.wait_until_ended()
+        assert read(client)[2:] == [b"next"]
 
 
 def test_a_reader_that_waits_gets_what_is_committed_meanwhile(node: RunningNode, client: NodeClient) -> None:

@@ -103,6 +103,27 @@ def test_a_prepared_end_of_the_last_epoch_goes_on_with_the_next_producer_id() ->
     assert client.add() is OK
 
 
+def test_what_is_open_and_what_is_decided_outlives_the_feature_and_its_return() -> None:
+    world = TransactionWorld(version=2)
+    ongoing, prepared = ready(world, id="ongoing"), ready(world, id="prepared")
+    for one in (ongoing, prepared):
+        assert one.add(T0, T1) is OK
+    assert prepared.commit() is OK
+    for level in (0, 2):
+        world.version = level
+        world.effects.clear()
+        world.begin()
+        (order,) = world.orders
+        # It was decided with an epoch of its own, and partitions are told so.
+        assert (order.transactional_id, order.commits, order.version) == ("prepared", True, 2)
+        assert (order.producer, order.partitions) == (prepared.producer, {T0, T1})
+        assert ongoing.add(("t", 7 + level)) is OK
+    world.write_markers()
+    assert prepared.add() is OK
+    assert ongoing.commit() is OK
+    assert world.orders[0].partitions == {T0, T1, ("t", 7), ("t", 9)}
+
+
 def test_an_id_that_has_no_transaction_yet_is_known(world: TransactionWorld, client: Client) -> None:
     world.begin()
     assert world.transaction().state is State.EMPTY
