@@ -9,9 +9,11 @@ from sim.seeds import found_in, replaced, same_under_two_hash_seeds
 
 from pybroker.coordinator.group.classic.group import ClassicGroup
 from pybroker.coordinator.group.consumer.group import ConsumerGroup
+from pybroker.coordinator.group.offsets import Offsets
 from pybroker.coordinator.group.shard import GroupShard
 from pybroker.coordinator.runtime import CoordinatorRuntime, Resigned
 from pybroker.protocol.errors import ErrorCode
+from pybroker.server.coordinators.groups import GroupCoordinator
 from pybroker.server.coordinators.shard_loader import _Reader
 from pybroker.testing.sim.__main__ import main
 from pybroker.testing.sim.group_world import GroupWorld
@@ -45,6 +47,7 @@ def test_seeds_see_what_they_are_meant_to_see() -> None:
     assert sum(one["crashes"] for one in facts) > 30
     assert sum(one["power_losses"] for one in facts) > 5
     assert sum(one["clock_jumps"] for one in facts) > 5
+    assert sum(one["topics"] for one in facts) > 20
 
 
 def test_answers_go_out_before_the_records_are_committed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,3 +132,36 @@ def test_two_members_of_a_group_are_given_the_same_partition(monkeypatch: pytest
     """Nobody waits for the former owner to let go."""
     monkeypatch.setattr(ConsumerGroup, "is_free_for", lambda group, member: lambda topic_id, partition: True)
     found_in(GroupWorld, "in the log|at the same time")
+
+
+def test_a_consumer_that_is_refused_takes_the_answers_of_those_who_wait_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would have made a classic group one of consumers, and those who wait for a rebalance are forgotten before it has."""
+    from pybroker.coordinator.group.consumer import membership as module
+
+    right = module.upgraded
+
+    def upgraded(group: ClassicGroup, *given: Any) -> Any:
+        decided = right(group, *given)
+        for member in group.members.values():
+            member.join = member.sync = None
+        return decided
+
+    monkeypatch.setattr(module, "upgraded", upgraded)
+    found_in(GroupWorld, "was never answered")
+
+
+def test_offsets_of_a_topic_that_is_gone_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards that are loaded when it is deleted, or cannot write then, never hear of it again."""
+    monkeypatch.setattr(Offsets, "tombstones_of_gone_topics", lambda offsets: [])
+    found_in(GroupWorld, "of a topic that is gone")
+
+
+def test_offsets_of_a_topic_that_came_again_at_once_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    def publish(right: Any, coordinator: GroupCoordinator, delta: Any, image: Any) -> None:
+        for topic_id, topic in list(delta.deleted_topics.items()):
+            if topic.name in image.topics:
+                del delta.deleted_topics[topic_id]
+        right(coordinator, delta, image)
+
+    replaced(monkeypatch, GroupCoordinator, "publish", publish)
+    found_in(GroupWorld, "of a topic that is gone")

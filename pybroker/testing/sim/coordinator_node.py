@@ -46,6 +46,7 @@ from pybroker.testing.sim.clock import SimClock
 from pybroker.testing.sim.data_node import CALL_TIMEOUT_MS, CONTROLLER_ID, HEARTBEAT_MS, BrokerNode, DataSetting, Done
 from pybroker.testing.sim.disk_logs import DiskLogs
 from pybroker.testing.sim.network import Call, Network
+from pybroker.testing.sim.raft_checks import InvariantError
 from pybroker.testing.sim.schedule import Schedule
 from pybroker.testing.sim.trace import Trace, brief
 
@@ -192,11 +193,12 @@ class SimRequest:
     frame = memoryview(bytes(64))  # nothing that could be learned from
     position = 0
 
-    def __init__(self, network: Network, call: Call) -> None:
+    def __init__(self, network: Network, call: Call, unanswered: dict[Call, int]) -> None:
         assert call.version is not None, call.message
         self.version = call.version
         self._network = network
         self._call = call
+        self._unanswered = unanswered
 
     def respond(self, response: Message) -> None:
         if isinstance(response, fetch.FetchResponse):
@@ -204,6 +206,8 @@ class SimRequest:
                 for data in topic.partitions:
                     if isinstance(data.records, FileSlice):
                         data.records = data.records.read()
+        if self._unanswered.pop(self._call, None) is None:
+            raise InvariantError(f"{brief(self._call.message)} is answered twice, the second time with {brief(response)}")
         self._network.respond(self._call, response)
 
 
@@ -241,6 +245,7 @@ class CoordinatorBroker(BrokerNode):
         self.is_serving = False
         self.drivers: list[SimDriver] = []
         self._to_publish: deque[Callable[[], None]] = deque()
+        self.unanswered: dict[Call, int] = {}  # and when each came
         self.seen: dict[TopicPartition, int] = {}  # up to where the world has looked at what is committed here
         super().boot()
 
@@ -412,7 +417,8 @@ class CoordinatorBroker(BrokerNode):
     def handle_request(self, call: Call) -> None:
         if not self.is_serving:
             return  # nobody is let in yet
-        request = SimRequest(self.network, call)
+        self.unanswered[call] = self.schedule.now_us
+        request = SimRequest(self.network, call, self.unanswered)
         answer = self._handlers[type(call.message)](request, call.message)
         if answer is not None:
             request.respond(answer)

@@ -6,8 +6,9 @@ come back. Its commits carry a claim, which says by what right it commits: the w
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from pybroker.base.ids import Uuid
@@ -18,6 +19,7 @@ from pybroker.protocol.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,
+    ConsumerProtocolSubscriptionTopicPartition,
 )
 from pybroker.protocol.message import Message
 from pybroker.protocol.messages import consumer_groups, group_offsets, groups
@@ -35,7 +37,7 @@ CONSUMER: Final = "consumer"
 JOINING, LEAVING, LEAVING_STATIC = 0, -1, -2
 # What a member may have to say by its own and by old versions.
 JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION, COMMIT_VERSION, FETCH_VERSION = 9, 5, 4, 5, 9, 9
-SUBSCRIPTION_VERSION: Final = 1
+SUBSCRIPTION_VERSION: Final = 2
 
 NOT_THERE: Final = frozenset(
     (
@@ -45,7 +47,16 @@ NOT_THERE: Final = frozenset(
     )
 )
 
-Owned = frozenset[tuple[str, int]]
+
+class Part(NamedTuple):
+    """A partition of a topic, which may be deleted and come again as another."""
+
+    topic: str
+    partition: int
+    topic_id: Uuid
+
+
+Owned = frozenset[Part]
 
 
 class Claim(NamedTuple):
@@ -63,12 +74,29 @@ class Claim(NamedTuple):
         return cls(member_id, int(generation))
 
 
+class Subscription(NamedTuple):
+    """What a group's members read, and how the classic ones among them share it."""
+
+    topics: Sequence[str]
+    regex: str = ""  # in place of the topics, for those who have it
+    is_cooperative: bool = False
+
+    def reads(self, topic: str) -> bool:
+        return re.fullmatch(self.regex, topic) is not None if self.regex else topic in self.topics
+
+
 class GroupSetting(Protocol):
     """What the members' world hears and knows."""
 
-    def topic_id_of(self, topic: str) -> Uuid: ...
+    topic_changes: int  # how often topics have come, gone or grown
+
+    def topic_id_of(self, topic: str) -> Uuid:
+        """Of the one that has the name now, or had it last."""
 
     def topic_of(self, topic_id: Uuid) -> str: ...
+
+    def partitions_of(self, topic: str) -> int:
+        """As many as there are now."""
 
     def next_value(self) -> int: ...
 
@@ -91,14 +119,14 @@ class GroupMember(ClientNode):
         setting: GroupSetting,
         number: int,
         group: str,
-        topics: Sequence[str],
+        subscription: Subscription,
         instance: str | None,
         commit_ms: int,
     ) -> None:
         super().__init__(world, number)
         self.setting = setting
         self.group = group
-        self.subscribed = topics
+        self.subscription = subscription
         self.instance = instance
         self.index = self.index_of(OFFSETS_TOPIC, group)
         self._commit_ms = commit_ms
@@ -126,7 +154,7 @@ class GroupMember(ClientNode):
     @abstractmethod
     def leave(self) -> None: ...
 
-    def came_to_own(self, owned: Iterable[tuple[str, int]]) -> None:
+    def came_to_own(self, owned: Iterable[Part]) -> None:
         self.owned = frozenset(owned)
         self.setting.owns(self)
 
@@ -179,9 +207,10 @@ class GroupMember(ClientNode):
         if not self.owned or self.is_stopping:
             return
         if self.world.draw_below(3) == 0:
-            self._fetch(*self._one_owned())
+            topic, partition, _ = self._one_owned()
+            self._fetch(topic, partition)
             return
-        topic, partition = self._one_owned()
+        topic, partition, _ = self._one_owned()
         value = self.setting.next_value()
         row = group_offsets.OffsetCommitRequestPartition(
             partition_index=partition, committed_offset=value, committed_metadata=str(Claim(self.member_id, self.epoch))
@@ -205,7 +234,7 @@ class GroupMember(ClientNode):
 
         self.ask_coordinator(request, COMMIT_VERSION, done)
 
-    def _one_owned(self) -> tuple[str, int]:
+    def _one_owned(self) -> Part:
         return sorted(self.owned)[self.world.draw_below(len(self.owned))]
 
     def _fetch(self, topic: str, partition: int) -> None:
@@ -234,17 +263,35 @@ def fetch_offset(client: ClientNode, setting: GroupSetting, group: str, topic: s
 
 
 class ClassicMember(GroupMember):
-    """Eager: it gives up everything before it joins again. The leader deals the partitions out."""
+    """Eager: it gives up everything before it joins again. Or cooperative: it keeps what it has, gives up what the next
+    generation does not give it, and joins once more for others to get that. The leader deals the partitions out."""
 
     kind = CLASSIC
+
+    def boot(self) -> None:
+        self._dealt_at: int | None = None  # how often topics had changed then; None: it does not lead
+        super().boot()
 
     def join(self) -> None:
         if self.is_away:
             return
-        self.owned = frozenset()
+        subscription = self.subscription
+        if not subscription.is_cooperative:
+            self.owned = frozenset()
         self.is_settled = False
-        subscription = ConsumerProtocolSubscription(topics=list(self.subscribed))
-        metadata = SUBSCRIPTION_VERSION.to_bytes(2, "big") + subscription.encode(SUBSCRIPTION_VERSION)
+        self._dealt_at = None
+        metadata = ConsumerProtocolSubscription(
+            topics=list(subscription.topics),
+            owned_partitions=[
+                ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=indexes)
+                for topic, indexes in _by_topic((one.topic, one.partition) for one in self.owned).items()
+            ],
+            generation_id=self.epoch,
+        )
+        row = groups.JoinGroupRequestProtocol(
+            name="cooperative-sticky" if subscription.is_cooperative else "range",
+            metadata=SUBSCRIPTION_VERSION.to_bytes(2, "big") + metadata.encode(SUBSCRIPTION_VERSION),
+        )
         request = groups.JoinGroupRequest(
             group_id=self.group,
             session_timeout_ms=SESSION_MS,
@@ -252,7 +299,7 @@ class ClassicMember(GroupMember):
             member_id=self.member_id,
             group_instance_id=self.instance,
             protocol_type="consumer",
-            protocols=[groups.JoinGroupRequestProtocol(name="range", metadata=metadata)],
+            protocols=[row],
         )
         self.ask_coordinator(request, JOIN_VERSION, self._joined, timeout_ms=JOIN_TIMEOUT_MS)
 
@@ -265,8 +312,12 @@ class ClassicMember(GroupMember):
         elif response.error_code == ErrorCode.NONE:
             self.member_id, self.epoch = response.member_id, response.generation_id
             assignments: list[groups.SyncGroupRequestAssignment] = []
-            if response.leader == response.member_id and not response.skip_assignment:
-                assignments = self._dealt([one.member_id for one in response.members])
+            if response.leader == response.member_id:
+                # Who is told to leave the assignment as it is does not know what topics it was made for.
+                self._dealt_at = 0
+                if not response.skip_assignment:
+                    self._dealt_at = self.setting.topic_changes
+                    assignments = self._dealt(response.members)
             self._sync(response.protocol_name, assignments)
         else:
             self._refused(response)
@@ -277,17 +328,24 @@ class ClassicMember(GroupMember):
             self.member_id = response.member_id
         elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND):
             self.member_id = ""
+            self.owned = frozenset()
         elif code == ErrorCode.FENCED_INSTANCE_ID:
             self.be_fenced()
             return
         self.not_there(code)
         self._join_again()
 
-    def _dealt(self, members: Sequence[str]) -> list[groups.SyncGroupRequestAssignment]:
-        partitions = [(topic, index) for topic in self.subscribed for index in range(self.world.topics[topic])]
+    def _dealt(self, members: Sequence[groups.JoinGroupResponseMember]) -> list[groups.SyncGroupRequestAssignment]:
+        setting = self.setting
+        partitions = [(topic, index) for topic in self.subscription.topics for index in range(setting.partitions_of(topic))]
+        owned = {one.member_id: _said_to_own(one.metadata) for one in members}
+        if self.subscription.is_cooperative:
+            shares = _dealt_gently(partitions, owned)
+        else:
+            shares = {member: partitions[place :: len(owned)] for place, member in enumerate(sorted(owned))}
         return [
-            groups.SyncGroupRequestAssignment(member_id=member, assignment=_assignment(partitions[place :: len(members)]))
-            for place, member in enumerate(sorted(members))
+            groups.SyncGroupRequestAssignment(member_id=member, assignment=_assignment(share))
+            for member, share in shares.items()
         ]
 
     def _sync(self, protocol: str | None, assignments: list[groups.SyncGroupRequestAssignment]) -> None:
@@ -306,14 +364,25 @@ class ClassicMember(GroupMember):
         if response is None:
             self._join_again()
         elif response.error_code == ErrorCode.NONE:
+            before = self.owned
             self.is_settled = True
-            self.came_to_own(_assigned(response.assignment))
+            self.came_to_own(
+                Part(topic, index, self.setting.topic_id_of(topic)) for topic, index in _assigned(response.assignment)
+            )
             self.again(HEARTBEAT_MS, self._heartbeat)
+            if {one[:2] for one in before} - {one[:2] for one in self.owned}:
+                # Others wait for what it has given up now.
+                self.is_settled = False
+                self._stay += 1
+                self.join()
         else:
             self._lost_place(response.error_code)
 
     def _heartbeat(self) -> None:
         if self.is_away:
+            return
+        if self._dealt_at not in (None, self.setting.topic_changes):
+            self.join()
             return
         request = groups.HeartbeatRequest(
             group_id=self.group, generation_id=self.epoch, member_id=self.member_id, group_instance_id=self.instance
@@ -328,6 +397,8 @@ class ClassicMember(GroupMember):
 
     def _lost_place(self, code: int) -> None:
         """Join again, as whom the code tells."""
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self.owned = frozenset()
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self.member_id = ""
         elif code == ErrorCode.FENCED_INSTANCE_ID:
@@ -345,11 +416,45 @@ class ClassicMember(GroupMember):
         self.ask_coordinator(request, LEAVE_VERSION, lambda response: None)
 
 
-def _assignment(partitions: Sequence[tuple[str, int]]) -> bytes:
+def _dealt_gently(
+    partitions: Sequence[tuple[str, int]], owned: Mapping[str, Collection[tuple[str, int]]]
+) -> dict[str, list[tuple[str, int]]]:
+    """To each about as many, first of what it has; what another has is nobody's until that has given it up."""
+    most = -(-len(partitions) // len(owned))
+    shares: dict[str, list[tuple[str, int]]] = {member: [] for member in sorted(owned)}
+    free = []
+    for one in partitions:
+        holders = [member for member, share in shares.items() if one in owned[member] and len(share) < most]
+        if holders:
+            shares[holders[0]].append(one)
+        else:
+            free.append(one)
+    for one in free:
+        shares[min(shares, key=lambda member: (len(shares[member]), member))].append(one)
+    return {
+        member: [one for one in share if not any(one in owned[other] for other in owned if other != member)]
+        for member, share in shares.items()
+    }
+
+
+def _by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
-    for topic, index in partitions:
+    for topic, index in sorted(partitions):
         topics.setdefault(topic, []).append(index)
-    rows = [ConsumerProtocolAssignmentTopicPartition(topic=name, partitions=indexes) for name, indexes in topics.items()]
+    return topics
+
+
+def _said_to_own(metadata: Any) -> set[tuple[str, int]]:
+    data = bytes(metadata)
+    subscription = ConsumerProtocolSubscription.decode(int.from_bytes(data[:2], "big"), data[2:])
+    return {(row.topic, index) for row in subscription.owned_partitions for index in row.partitions}
+
+
+def _assignment(partitions: Sequence[tuple[str, int]]) -> bytes:
+    rows = [
+        ConsumerProtocolAssignmentTopicPartition(topic=name, partitions=indexes)
+        for name, indexes in _by_topic(partitions).items()
+    ]
     return b"\0\0" + ConsumerProtocolAssignment(assigned_partitions=rows).encode(0)
 
 
@@ -380,22 +485,22 @@ class ConsumerMember(GroupMember):
     def _heartbeat(self) -> None:
         if self.is_away:
             return
-        by_topic: dict[str, list[int]] = {}
-        for topic, index in sorted(self.owned):
-            by_topic.setdefault(topic, []).append(index)
+        by_topic: dict[Uuid, list[int]] = {}
+        for one in sorted(self.owned):
+            by_topic.setdefault(one.topic_id, []).append(one.partition)
         rows = [
-            consumer_groups.ConsumerGroupHeartbeatRequestTopicPartitions(
-                topic_id=self.setting.topic_id_of(topic), partitions=indexes
-            )
-            for topic, indexes in by_topic.items()
+            consumer_groups.ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=topic_id, partitions=indexes)
+            for topic_id, indexes in by_topic.items()
         ]
+        regex = self.subscription.regex
         request = consumer_groups.ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.member_id,
             member_epoch=self.epoch,
             instance_id=self.instance,
             rebalance_timeout_ms=REBALANCE_MS,
-            subscribed_topic_names=list(self.subscribed),
+            subscribed_topic_names=[] if regex else list(self.subscription.topics),
+            subscribed_topic_regex=regex,
             topic_partitions=rows,
         )
         self.ask_coordinator(request, 1, self._heard)
@@ -410,7 +515,7 @@ class ConsumerMember(GroupMember):
             self.epoch = response.member_epoch
             if response.assignment is not None:
                 given = {
-                    (self.setting.topic_of(row.topic_id), index)
+                    Part(self.setting.topic_of(row.topic_id), index, row.topic_id)
                     for row in response.assignment.topic_partitions
                     for index in row.partitions
                 }
