@@ -1,4 +1,4 @@
-"""Compaction: the map alone, a cleaning of CLEANER_MIB in its process, and appends to another log meanwhile."""
+"""Compaction: the map alone, a cleaning of CLEANER_MIB in its process, and appends to the very log meanwhile."""
 
 from __future__ import annotations
 
@@ -56,12 +56,11 @@ def test_compaction_beside_appends(tmp_path: Path) -> None:
     process = CleanerProcess(OsFileSystem())
     topic = CompactedLog(tmp_path / "compacted", {"segment.bytes": 256 * MIB}, runner=process)
     _fill(topic)
-    other = CompactedLog(tmp_path / "other", {"cleanup.policy": ["delete"]})
-    alone = _appends(other, seconds=2.0)
+    alone = _appends(topic, seconds=2.0)
     results: list[CleanerStats | None] = []
     cleaning = threading.Thread(target=lambda: results.append(topic.clean()))
     cleaning.start()
-    beside = _appends(other, while_alive=cleaning)
+    beside = _appends(topic, while_alive=cleaning)
     cleaning.join()
     process.close()
     (stats,) = results
