@@ -419,8 +419,10 @@ class Segment:
         self.index.sanity_check(self.size_bytes)
         self.time_index.sanity_check()
         self.transaction_index.sanity_check()
-        if is_complete and not self.time_index.entry_count and any(batch.max_timestamp > 0 for _, batch in self.batches()):
-            raise CorruptIndexError("the time index is empty, though there are records with a timestamp")
+        if is_complete and not self.time_index.entry_count:
+            first = self.first_batch()
+            if first is not None and first.max_timestamp > 0:
+                raise CorruptIndexError("the time index is empty, though there are records with a timestamp")
 
     def complete_time_index(self) -> None:
         """Add the last entry, which a crash just behind a roll may have cost; CorruptIndexError if there is a wrong one."""

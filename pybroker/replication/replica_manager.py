@@ -157,7 +157,8 @@ class ReplicaManager:
         with self._changes:
             if self._fetchers is not None:
                 self._fetchers.stop()
-            self._fetchers = self._propose = self._assign = None
+            self._fetchers = self._propose = None
+            self._assign = _told_to_nobody  # a move that waits for an answer goes on at the next start
 
     def tell_directory(self, partition: Partition) -> None:
         """Let the controller know of the directory that holds the replica, if it thinks of another, or is about to."""
@@ -475,6 +476,10 @@ class ReplicaManager:
     def storage_error(self, partition: Partition, error: OSError, doing: str) -> KafkaError:
         self.logs.on_io_error(partition.log.directory, error, doing=f"{doing} to {partition.topic_partition}")
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.topic_partition}: {doing} failed: {error}")
+
+
+def _told_to_nobody(key: tuple[Uuid, int], directory_id: Uuid, answered: Callable[[bool], None] | None = None, /) -> None:
+    """There is no answer either."""
 
 
 def _follows(partition: Partition) -> bool:

@@ -481,8 +481,11 @@ class LogManager:
                 partition = future.partition
                 if self.get(partition) is None and is_assigned(future):
                     logger.info("%s: the move to %s was not finished; it is now", partition, future.directory)
-                    self._take_over(future, None)
-                    recovered.append(partition)
+                    try:
+                        self._take_over(future, None)
+                        recovered.append(partition)
+                    except KafkaError as error:
+                        logger.error("%s stays without a log: %s", partition, error.message)
         return recovered
 
     def _take_over(self, future: Log, current: Log | None) -> None:

@@ -541,6 +541,15 @@ def test_a_directory_that_fails_between_the_controller_s_word_and_the_move_s_end
         assert (moving.place(), values(moving.partition.log)) == (moving.source, [b"a"])
 
 
+def test_a_stop_lets_no_replica_move_without_the_controller_s_word(moving: Moving) -> None:
+    Controller(moving)
+    moving.mover.move(moving.partition, moving.destination)
+    moving.replicas.manager.stop_replicating()
+    moving.steps.run_all()
+    assert moving.place() == moving.source
+    assert moving.future is not None
+
+
 def test_a_future_log_takes_over_at_the_start_if_it_is_the_replica_and_alone(moving: Moving) -> None:
     controller = Controller(moving)
     moving.produce(b"a")

@@ -416,6 +416,9 @@ def test_a_move_whose_old_log_is_gone_is_finished_at_the_next_start_if_the_new_o
     shutil.rmtree(node.paths[0] / "orders-0")
     again = node.loaded()
     assert again.recover_abandoned_futures(lambda log: False) == []
+    node.filesystem.break_under(node.paths[1] / "orders-0", errno.ENOSPC, ("rename",))
+    assert again.recover_abandoned_futures(lambda log: True) == [], "a full disk does not end the start"
+    node.filesystem.mend()
     assert again.recover_abandoned_futures(lambda log: log.directory.startswith(str(node.paths[1]))) == [partition(0)]
     assert dir_names(again) == {"data-1": set(), "data-2": {"orders-0"}}
 
