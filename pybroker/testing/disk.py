@@ -202,6 +202,10 @@ class SimDisk:
         self._root = Directory()
         self._changes: list[Change] = []
 
+    @property
+    def used_bytes(self) -> int:
+        return sum(len(node.content) for node in _nodes(self._root))
+
     # The port.
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> SimFile:
@@ -435,7 +439,7 @@ class SimDisk:
         """None if the disk has room for `growth` more bytes, or by how many (below zero) it has not."""
         if self.capacity_bytes is None or growth <= 0:
             return None
-        free = self.capacity_bytes - sum(len(node.content) for node in _nodes(self._root))
+        free = self.capacity_bytes - self.used_bytes
         return None if growth <= free else max(free, 0) - growth
 
     def _find(self, path: str) -> Node | Directory | None:

@@ -32,6 +32,12 @@ def test_seeds(swarm: bool, capsys: pytest.CaptureFixture[str]) -> None:
     assert not failed, shown
 
 
+def test_seeds_see_what_they_are_meant_to_see() -> None:
+    facts = [ClusterWorld(seed, swarm=True).run().facts for seed in range(20)]
+    for name, least in {"answers": 200, "power_cuts": 5, "failed_writes": 5, "leader_changes": 100, "fences": 20}.items():
+        assert sum(one[name] for one in facts) > least, name
+
+
 def test_a_seed_is_a_run_whatever_the_hash_seed() -> None:
     runs = [
         subprocess.run(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sim.seeds import same_under_two_hash_seeds
 
 from pybroker.log.log import TimestampedOffset
 from pybroker.metadata.image import PartitionState
@@ -35,6 +36,10 @@ def test_a_seed_is_a_run_and_a_trace_changes_nothing() -> None:
     for seed in range(4):
         quiet, loud = DataWorld(seed, swarm=True).run(), DataWorld(seed, swarm=True, trace=Trace(10)).run()
         assert (quiet.steps, quiet.facts) == (loud.steps, loud.facts)
+
+
+def test_a_seed_is_a_run_whatever_the_hash_seed() -> None:
+    same_under_two_hash_seeds("data", 4)
 
 
 def test_seeds_see_what_they_are_meant_to_see() -> None:

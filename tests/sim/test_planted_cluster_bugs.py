@@ -7,17 +7,18 @@ from collections.abc import Collection
 
 import pytest
 
-from pybroker.metadata.controller import brokers, leadership
+from pybroker.metadata.controller import brokers, leadership, reassignment
 from pybroker.metadata.controller.decisions import Result
-from pybroker.metadata.controller.partition_change import PartitionRules, TopicRules
+from pybroker.metadata.controller.partition_change import PartitionChange, PartitionRules, TopicRules
 from pybroker.metadata.controller.view import View
 from pybroker.metadata.image import TopicImage
 from pybroker.protocol.internal.metadata_log import PartitionChangeRecord, RegisterBrokerRecord
 from pybroker.protocol.message import Message
 from pybroker.protocol.messages.cluster import BrokerRegistrationRequest
+from pybroker.protocol.messages.partitions import AlterPartitionReassignmentsRequest
 from pybroker.server.quorum.loader import MetadataLoader
 from pybroker.server.quorum.replica import MetadataReplica
-from pybroker.server.quorum.store import Entry
+from pybroker.server.quorum.store import Entry, MetadataStore
 from pybroker.testing.sim.cluster_world import ClusterWorld
 
 pytestmark = pytest.mark.sim
@@ -43,6 +44,39 @@ def test_an_answer_that_does_not_wait_for_the_commit(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(MetadataReplica, "_answer", answer)
     require_found("is not in the image|was given|expected one of|is in the image")
+
+
+def test_a_flush_that_does_not_reach_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by what every node loads of its log, not by the first of them only."""
+
+    def flush(store: MetadataStore, now_ms: int) -> int | None:
+        is_dirty, store._is_dirty = store._is_dirty, False
+        return store.end_offset if is_dirty else None
+
+    monkeypatch.setattr(MetadataStore, "flush", flush)
+    require_found("the committed batch at offset|told to truncate to|log matching")
+
+
+def test_a_reassignment_is_complete_before_the_new_replicas_are_in_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = PartitionChange._complete_reassignment
+
+    def complete(change: PartitionChange) -> None:
+        if change._old.is_reassigning:
+            change.isr = change.replicas
+        right(change)
+
+    monkeypatch.setattr(PartitionChange, "_complete_reassignment", complete)
+    require_found("unclean election is not allowed")
+
+
+def test_a_reassignment_that_is_answered_and_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = reassignment.alter_partition_reassignments
+
+    def alter(view: View, request: AlterPartitionReassignmentsRequest) -> Result:
+        return right(view, request)._replace(records=[])
+
+    monkeypatch.setattr(reassignment, "alter_partition_reassignments", alter)
+    require_found("which nobody asked for")
 
 
 def test_a_fenced_broker_goes_on_leading(monkeypatch: pytest.MonkeyPatch) -> None:

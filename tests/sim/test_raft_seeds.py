@@ -31,7 +31,7 @@ for seed in range(12):
 
 @pytest.mark.parametrize("swarm", [False, True])
 def test_seeds(swarm: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    failed = main(["--seeds", "25", *(["--swarm"] if swarm else [])])
+    failed = main(["--level", "raft", "--seeds", "25", *(["--swarm"] if swarm else [])])
     print(shown := capsys.readouterr().out)
     assert not failed, shown
 
@@ -69,9 +69,14 @@ def test_a_seed_that_fails_shows_its_trace_and_how_to_repeat_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(election, "_grants", lambda state, candidate, partition: True)
-    assert main(["--seeds", "100", "--swarm", "--trace", "40"]) == 1
+    assert main(["--level", "raft", "--seeds", "100", "--swarm", "--trace", "40"]) == 1
     first = capsys.readouterr().out
-    (seed,) = re.findall(r"again: python -m pybroker.testing.sim --swarm --seed (\d+)", first)
-    assert re.search(r"\d+\.\d{3} ms  node \d candidate e\d+ \[\d+\.\.\d+\.\.\d+\) +> ResponseReceived", first)
-    assert main(["--seed", seed, "--swarm", "--trace", "40"]) == 1
+    (seed,) = re.findall(r"again: python -m pybroker.testing.sim --level raft --swarm --seed (\d+)", first)
+    assert re.search(r"\d+\.\d{3} ms  node \d \w+ e\d+ \[\d+\.\.\d+\.\.\d+\) +> \w+", first)
+    assert main(["--level", "raft", "--seed", seed, "--swarm", "--trace", "40"]) == 1
     assert capsys.readouterr().out in first
+
+
+def test_without_a_level_the_quorum_is_run_with_and_without_its_controllers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "2"]) == 0
+    assert re.findall(r"(\w+): 2 seeds", capsys.readouterr().out) == ["raft", "cluster"]

@@ -322,6 +322,8 @@ def _leads_to(log: Log, snapshot: SnapshotId) -> bool:
         return False
     if log.log_start_offset < end:
         return next(log.batches(end - 1, end)).partition_leader_epoch == snapshot.epoch
+    if log.log_start_offset > end:
+        return True  # a later snapshot stands for what is between
     if log.log_end_offset > end:
         return next(log.batches(end)).partition_leader_epoch >= snapshot.epoch
     # Of an empty log the epochs may be those of records that went.

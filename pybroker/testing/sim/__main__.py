@@ -27,6 +27,8 @@ LEVELS: dict[str, type[World]] = {
     "groups": GroupWorld,
     "transactions": TransactionWorld,
 }
+# Of the quorum and the controller; the others are run when they are named.
+QUORUM_LEVELS = ("raft", "cluster")
 
 
 def run_seed(level: str, seed: int, *, swarm: bool, trace: Trace | None = None) -> Outcome:
@@ -62,33 +64,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first of them (0)")
     parser.add_argument("--seed", type=int, metavar="N", help="this seed only, with its trace")
     parser.add_argument("--swarm", action="store_true", help="every kind of fault on or off, at any rate, by the seed")
-    parser.add_argument("--level", choices=LEVELS, default="raft", help="what runs on the nodes (raft)")
+    parser.add_argument("--level", choices=LEVELS, help="what runs on the nodes (raft, then cluster: the quorum's own)")
     parser.add_argument("--trace", type=int, default=120, metavar="N", help="how many lines of a failed run are shown (120)")
     parser.add_argument("--keep-going", action="store_true", help="run all seeds, and show one line for each that fails")
     options = parser.parse_args(arguments)
+    levels = QUORUM_LEVELS if options.level is None else (options.level,)
+    # Every level is run, whatever the ones before it found.
+    return max([_run_level(level, options) for level in levels])
+
+
+def _run_level(level: str, options: argparse.Namespace) -> int:
+    swarm = options.swarm
 
     def command(seed: int) -> str:
-        level = "" if options.level == "raft" else f" --level {options.level}"
-        return f"python -m pybroker.testing.sim{level}{' --swarm' if options.swarm else ''} --seed {seed}"
+        return f"python -m pybroker.testing.sim --level {level}{' --swarm' if swarm else ''} --seed {seed}"
 
     def again(seed: int) -> Callable[[Trace], object]:
-        return lambda trace: run_seed(options.level, seed, swarm=options.swarm, trace=trace)
+        return lambda trace: run_seed(level, seed, swarm=swarm, trace=trace)
 
     if options.seed is not None:
         trace = Trace(options.trace)
-        outcome = run_seed(options.level, options.seed, swarm=options.swarm, trace=trace)
+        outcome = run_seed(level, options.seed, swarm=swarm, trace=trace)
         if outcome.error is not None:
             print(explain(outcome, again(options.seed), command(options.seed), last=options.trace))
             return 1
         print("\n".join(trace.lines()))
-        print(f"seed {outcome.seed}: {outcome.steps} steps, {outcome.virtual_ms} ms, {dict(outcome.facts)}")
+        print(f"{level}, seed {outcome.seed}: {outcome.steps} steps, {outcome.virtual_ms} ms, {dict(outcome.facts)}")
         return 0
 
     failed = ran = 0
     totals: dict[str, int] = {}
     began_s = time.monotonic()
     try:
-        for outcome in run_seeds(options.level, range(options.first, options.first + options.seeds), swarm=options.swarm):
+        for outcome in run_seeds(level, range(options.first, options.first + options.seeds), swarm=swarm):
             ran += 1
             counted = {"steps": outcome.steps, "virtual_s": outcome.virtual_ms // 1000, **outcome.facts}
             for name, count in counted.items():
@@ -103,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("stopped")
     took_s = time.monotonic() - began_s
     shown = ", ".join(f"{count:,} {name}" for name, count in totals.items())
-    print(f"{ran} seeds in {took_s:.1f} s ({60 * ran / took_s:.0f} a minute), {failed} failed: {shown}")
+    print(f"{level}: {ran} seeds in {took_s:.1f} s ({60 * ran / took_s:.0f} a minute), {failed} failed: {shown}", flush=True)
     return 1 if failed else 0
 
 

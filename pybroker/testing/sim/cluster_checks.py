@@ -2,13 +2,14 @@
 
 A model of its own, far smaller than the image, follows the records: brokers with their epochs, partitions with leader and
 ISR. What the active controller answered with success is remembered with the offset at which it did: every image from there on,
-on whatever node, must show it.
+on whatever node, must show it. Under that lie the invariants of the quorum, by the batches that the nodes write and load.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from pybroker.base.ids import Uuid
 from pybroker.metadata.delta import MetadataDelta
@@ -31,6 +32,7 @@ from pybroker.server.quorum.store import Entry
 from pybroker.testing.sim.raft_checks import InvariantError
 
 Entries = Callable[[int, int], Iterable[Entry]]  # committed ones of a node's log, from an offset to before another
+PartitionKey = tuple[Uuid, int]
 
 NO_LEADER = -1
 NO_CHANGE = -2
@@ -54,11 +56,11 @@ class ModelPartition:
     is_reassigning: bool
     leader: int
 
-    def is_clean(self, leader: int, *, completes: bool) -> bool:
+    def is_clean(self, leader: int, in_sync: Collection[int]) -> bool:
         """Whether the next leader has all that is committed. Of a partition with nobody in sync it may be the last leader, when
-        nobody is eligible or those who were lost what they had (KIP-966). What completes a reassignment is that those who stay
-        came into sync, said by the old leader."""
-        if completes or leader in self.isr or leader in self.elr:
+        nobody is eligible or those who were lost what they had (KIP-966). `in_sync` were said to be so by the old leader, with
+        which a reassignment was complete."""
+        if leader in in_sync or leader in self.isr or leader in self.elr:
             return True
         return not self.isr and self.last_known == (leader,)
 
@@ -73,8 +75,78 @@ class Promise:
     configs: dict[str, set[str]] = field(default_factory=dict)  # a key has one of these values
 
 
+@dataclass(slots=True)
+class PartitionPromise:
+    """Of an AlterPartition: the state that an epoch of the partition stands for, or a later epoch."""
+
+    offset: int
+    partition_epoch: int
+    leader_epoch: int
+    leader: int
+    isr: frozenset[int]
+
+
+class StoredBatch(NamedTuple):
+    """What tells a batch of the log from any other at its offset."""
+
+    base_offset: int
+    epoch: int
+    crc: int
+
+
+class QuorumChecks:
+    """One leader in an epoch; where two logs have a batch of the same offset and epoch it is the same, and follows the same;
+    what is committed never changes, is never cut off, and a node's high watermark does not go back."""
+
+    def __init__(self) -> None:
+        self._leaders: dict[int, int] = {}
+        self._links: dict[tuple[int, int], tuple[int, int | None]] = {}  # (offset, epoch): crc, epoch of the batch before
+        self._committed: dict[int, StoredBatch] = {}  # by base offset
+
+    def announced(self, node_id: int, epoch: int, leader_id: int) -> None:
+        known = self._leaders.setdefault(epoch, leader_id)
+        require(known == leader_id, f"node {node_id}: epoch {epoch} has two leaders, nodes {known} and {leader_id}")
+
+    def appended(self, node_id: int, epoch_before: int | None, batches: Iterable[StoredBatch]) -> None:
+        for offset, epoch, crc in batches:
+            known_crc, known_before = self._links.get((offset, epoch), (crc, None))
+            require(known_crc == crc, f"node {node_id}: log matching: another batch at offset {offset} in epoch {epoch}")
+            require(
+                None in (known_before, epoch_before) or known_before == epoch_before,
+                f"node {node_id}: log matching: offset {offset} of epoch {epoch} follows epoch {epoch_before}, elsewhere "
+                f"{known_before}",
+            )
+            require(
+                epoch_before is None or epoch_before <= epoch,
+                f"node {node_id}: epoch {epoch} follows {epoch_before} at {offset}",
+            )
+            self._links[offset, epoch] = (crc, epoch_before if known_before is None else known_before)
+            epoch_before = epoch
+
+    def truncated(self, node_id: int, gone: Iterable[StoredBatch]) -> None:
+        for batch in gone:
+            require(
+                self._committed.get(batch.base_offset) != batch,
+                f"node {node_id}: the committed batch at offset {batch.base_offset} of epoch {batch.epoch} was cut off",
+            )
+
+    def committed(self, node_id: int, batches: Iterable[StoredBatch]) -> None:
+        """Whatever a node loads of its log."""
+        for batch in batches:
+            known = self._committed.setdefault(batch.base_offset, batch)
+            require(
+                known == batch,
+                f"node {node_id}: the committed batch at offset {batch.base_offset} was of epoch {known.epoch}, here it is "
+                f"another one, of {batch.epoch}",
+            )
+
+    def advanced(self, node_id: int, before: int, offset: int) -> None:
+        require(offset >= before, f"node {node_id}: the high watermark went back from {before} to {offset}")
+
+
 class ClusterChecks:
     def __init__(self) -> None:
+        self.quorum = QuorumChecks()
         self.brokers: dict[int, ModelBroker] = {}
         self.partitions: dict[tuple[Uuid, int], ModelPartition] = {}
         self.names: dict[Uuid, str] = {}
@@ -93,6 +165,12 @@ class ClusterChecks:
         self._deletable: set[str] = set()
         self._deleted: dict[Uuid, int] = {}
         self._next_producer_id = 0
+        self._in_sync: dict[tuple[PartitionKey, int], set[int]] = {}  # as leaders said
+        self._preferred_led: set[PartitionKey] = set()  # that an election gave to the preferred replica
+        self._registrations: dict[int, tuple[int, int, Uuid]] = {}  # of a broker: offset, epoch, incarnation
+        self._altered: dict[PartitionKey, PartitionPromise] = {}
+        self._targets: dict[str, set[frozenset[int] | None]] = {}  # of partition 0 of a topic: whatever was asked for
+        self._reassigned: dict[str, tuple[int, Uuid]] = {}  # at which offset such a wish was granted
 
     # Committed records.
 
@@ -198,7 +276,10 @@ class ClusterChecks:
         self._require_sound(*key, new)
         if new.leader not in (old.leader, NO_LEADER):
             self.leader_changes += 1
-            is_clean = old.is_clean(new.leader, completes=old.is_reassigning and not new.is_reassigning)
+            completes = old.is_reassigning and not new.is_reassigning
+            is_clean = old.is_clean(new.leader, self._in_sync.get((key, old.leader), ()) if completes else ())
+            if new.leader == new.replicas[0]:
+                self._preferred_led.add(key)
             if not is_clean:
                 self.unclean_elections += 1
             require(
@@ -275,6 +356,37 @@ class ClusterChecks:
         """It was refused, and is not under way any more."""
         self._unsure.get(name, {}).get(key, set()).discard(value)
 
+    def isr_asked(self, topic_id: Uuid, index: int, leader: int, isr: Iterable[int]) -> None:
+        """A leader says who is in sync with it."""
+        self._in_sync.setdefault(((topic_id, index), leader), set()).update(isr)
+
+    def isr_altered(
+        self, offset: int, topic_id: Uuid, index: int, epochs: tuple[int, int], leader: int, isr: Iterable[int]
+    ) -> None:
+        """`epochs` are those of the partition and of its leader."""
+        known = self._altered.get((topic_id, index))
+        if known is None or known.partition_epoch < epochs[0]:
+            self._altered[topic_id, index] = PartitionPromise(offset, *epochs, leader, frozenset(isr))
+
+    def preferred_elected(self, name: str, index: int) -> None:
+        found = [id_ for id_, known in self.names.items() if known == name]
+        require(
+            not found or (found[0], index) in self._preferred_led,
+            f"{name}-{index}: an election of the preferred leader was answered with success, but none is committed",
+        )
+
+    def broker_registered(self, offset: int, broker_id: int, epoch: int, incarnation_id: Uuid) -> None:
+        known = self._registrations.get(broker_id)
+        if known is None or known[1] < epoch:
+            self._registrations[broker_id] = (offset, epoch, incarnation_id)
+
+    def reassignment_asked(self, name: str, replicas: Iterable[int] | None) -> None:
+        """Of partition 0; None to cancel. From here on it may be so, whenever the request comes."""
+        self._targets.setdefault(name, set()).add(None if replicas is None else frozenset(replicas))
+
+    def reassignment_begun(self, offset: int, name: str, topic_id: Uuid) -> None:
+        self._reassigned.setdefault(name, (offset, topic_id))
+
     def producer_ids_given(self, start: int, count: int) -> None:
         """Blocks are given in order, each once."""
         require(start >= self._next_producer_id, f"producer ids from {start} on were given a second time")
@@ -290,6 +402,7 @@ class ClusterChecks:
         epochs = [broker.epoch for broker in image.brokers.values()]
         require(len(set(epochs)) == len(epochs), f"node {node_id}: two brokers hold the same epoch: {sorted(epochs)}")
         self._require_promises(node_id, image)
+        self._require_states(node_id, image)
 
     def require_same(self, node_id: int, image: MetadataImage) -> None:
         self.images_compared += 1
@@ -317,6 +430,40 @@ class ClusterChecks:
                 image.offset < offset or topic_id not in image.topics_by_id,
                 f"node {node_id}: a topic that was deleted by offset {offset} is in the image at {image.offset}",
             )
+
+    def _require_states(self, node_id: int, image: MetadataImage) -> None:
+        for broker_id, (offset, epoch, incarnation_id) in self._registrations.items():
+            broker = image.brokers.get(broker_id)
+            require(
+                image.offset < offset
+                or (
+                    broker is not None
+                    and (broker.epoch > epoch or (broker.epoch, broker.incarnation_id) == (epoch, incarnation_id))
+                ),
+                f"node {node_id}: broker {broker_id} was registered with epoch {epoch} by offset {offset}, but is {broker}",
+            )
+        for (topic_id, index), promise in self._altered.items():
+            topic = image.topics_by_id.get(topic_id)
+            if image.offset < promise.offset or topic is None:
+                continue
+            state = topic.partitions[index]
+            is_it = (state.leader_epoch, state.leader, frozenset(state.isr)) == (
+                promise.leader_epoch,
+                promise.leader,
+                promise.isr,
+            )
+            require(
+                state.partition_epoch > promise.partition_epoch or (state.partition_epoch == promise.partition_epoch and is_it),
+                f"node {node_id}: {topic.name}-{index} was answered to be {promise}, but is {state}",
+            )
+        for name, (offset, topic_id) in self._reassigned.items():
+            known = image.topics_by_id.get(topic_id)
+            targets = self._targets[name]
+            if image.offset < offset or known is None or None in targets:
+                continue
+            state = known.partitions[0]
+            stays = frozenset(state.replicas).difference(state.removing_replicas)
+            require(stays in targets, f"node {node_id}: {name}-0 goes to {sorted(stays)}, which nobody asked for")
 
     @property
     def image_offset(self) -> int:

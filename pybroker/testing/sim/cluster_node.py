@@ -1,16 +1,18 @@
 """A whole node in the simulator, as far as it is pure: its metadata replica with real files on a simulated disk, the active
 controller while it leads, and the machines by which a broker and a controller make themselves known.
 
-It stands in for the threads and sockets of `server`: what those do with the machines is done here, in virtual time.
+It stands in for the threads and sockets of `server`: what those do with the machines is done here, in virtual time. The power
+may go in the middle of a step, and a write may fail: then the replica begins anew a little later, as in `server`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Any, Final
 
+from pybroker.base.filesystem import FileSystem
 from pybroker.base.ids import Uuid
 from pybroker.config import Config, load_text
 from pybroker.log.segment import FileSlice
@@ -18,11 +20,12 @@ from pybroker.metadata.controller.controller import Controller
 from pybroker.metadata.controller.features import SUPPORTED, metadata_version
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.image import EMPTY_IMAGE, MetadataImage
-from pybroker.protocol.errors import ErrorCode
+from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.message import Message
 from pybroker.protocol.messages import cluster
 from pybroker.protocol.messages.api_versions import ApiVersionsRequest
 from pybroker.protocol.messages.fetch import FetchResponse
+from pybroker.protocol.records.batch import RecordBatch, iter_batches
 from pybroker.raft.events import (
     Effect,
     Event,
@@ -31,6 +34,7 @@ from pybroker.raft.events import (
     RequestDropped,
     RequestFailed,
     RequestReceived,
+    ResignRequested,
     ResponseReceived,
     Send,
     SnapshotId,
@@ -41,12 +45,14 @@ from pybroker.raft.setting import QuorumSetting
 from pybroker.server import broker_lifecycle as lifecycle
 from pybroker.server import controller_registration as registration
 from pybroker.server.bootstrap import FormatPlan, Storage, format_storage, open_storage
+from pybroker.server.quorum.metadata_quorum import RETRY_MS
 from pybroker.server.quorum.replica import MetadataReplica, SnapshotJob
 from pybroker.server.quorum.setup import first_records, quorum_setting, replica_settings, write_image
 from pybroker.server.quorum.store import Entry, MetadataStore
 from pybroker.server.response_errors import errors_in
-from pybroker.testing.disk import SimDisk
+from pybroker.testing.disk import PowerCutError, SimDisk
 from pybroker.testing.sim.clock import SimClock
+from pybroker.testing.sim.cluster_checks import QuorumChecks, StoredBatch
 from pybroker.testing.sim.faults import DiskFaults
 from pybroker.testing.sim.network import Call, Network
 from pybroker.testing.sim.node import SimNode
@@ -55,6 +61,7 @@ from pybroker.testing.sim.schedule import Schedule
 from pybroker.testing.sim.trace import Trace, brief
 
 CONTROLLER: Final = "CONTROLLER"
+RETRY_US: Final = RETRY_MS * 1000
 BROKER_PORT: Final = 9092
 
 
@@ -75,6 +82,42 @@ def node_config(node_id: int, *, is_controller: bool, is_broker: bool, keys: Map
     loaded = load_text("".join(f"{key}={value}\n" for key, value in texts.items()), "server.properties")
     assert loaded.config is not None, loaded.problems
     return loaded.config
+
+
+def stored(batches: Iterable[RecordBatch]) -> list[StoredBatch]:
+    return [StoredBatch(batch.base_offset, batch.partition_leader_epoch, batch.crc) for batch in batches]
+
+
+class CheckedStore(MetadataStore):
+    """Tells what is done to the log."""
+
+    def __init__(self, filesystem: FileSystem, config: Config, now_ms: int, checks: QuorumChecks) -> None:
+        super().__init__(filesystem, config, now_ms)
+        self._checks = checks
+        self._node_id = config.int("node.id")
+        self._high_watermark = 0
+
+    def reopen(self, now_ms: int) -> None:
+        super().reopen(now_ms)
+        self._high_watermark = 0
+
+    def append(self, data: bytes, now_ms: int) -> None:
+        epoch_before = self._log.leader_epochs.latest_epoch
+        super().append(data, now_ms)
+        self._checks.appended(self._node_id, epoch_before, stored(iter_batches(data)))
+
+    def truncate_to(self, end_offset: int, now_ms: int) -> None:
+        self._checks.truncated(self._node_id, stored(self._log.batches(end_offset)))
+        super().truncate_to(end_offset, now_ms)
+
+    def set_high_watermark(self, offset: int) -> None:
+        self._checks.advanced(self._node_id, self._high_watermark, offset)
+        self._high_watermark = offset
+        super().set_high_watermark(offset)
+
+    def loaded(self, start: int, end: int) -> None:
+        """What the log has of it is committed."""
+        self._checks.committed(self._node_id, stored(self._log.batches(start, end)))
 
 
 class SpokenQuorum(Quorum):
@@ -108,6 +151,7 @@ class ClusterNode(SimNode):
         disk_faults: DiskFaults,
         cluster_id: str,
         plan: FormatPlan,
+        checks: QuorumChecks,
         on_image: Callable[[ClusterNode, MetadataImage], None],
         on_answer: Callable[[ClusterNode, Message, Message], None],
         trace: Trace | None,
@@ -122,12 +166,15 @@ class ClusterNode(SimNode):
         self.incarnation_id = Uuid(bytes(16))
         self.image = EMPTY_IMAGE
         self.leader_id: int | None = None
+        self.power_cuts = 0  # in the middle of a step
+        self.failed_writes = 0
         self.loses_power = False  # at the next crash: else the machine goes on, and with it whatever was written
         self.on_crash: Callable[[ClusterNode], None] = lambda node: None
         self._random = random
         self._network = network
         self._disk_faults = disk_faults
         self._cluster_id = cluster_id
+        self._checks = checks
         self._on_image = on_image
         self._on_answer = on_answer
         self._trace = trace
@@ -137,9 +184,9 @@ class ClusterNode(SimNode):
         self._waiting: dict[int, Callable[[Message | None], None]] = {}
         self._next_id = 0
         self._connected: dict[int, None] = {}  # brokers, as they reach this controller
-        self._flush_due = False
+        self._flush_due = self._retry_due = False
         self._storage = self._formatted(plan)
-        self._store: MetadataStore | None = None
+        self._store: CheckedStore | None = None
 
     def _formatted(self, plan: FormatPlan) -> Storage:
         format_storage(self.disk, self.config, self._cluster_id, plan, now_ms=self.now_ms(), new_uuid=self._new_uuid)
@@ -157,10 +204,64 @@ class ClusterNode(SimNode):
 
     # The process.
 
+    def start(self) -> None:
+        try:
+            super().start()
+        except PowerCutError:
+            self._lose_power_in_a_step()
+        except OSError as error:
+            self.say(f"cannot start: {error}")
+            self.crash()
+
+    def deliver(self, life: int, action: Callable[..., None], *args: Any) -> None:
+        try:
+            super().deliver(life, action, *args)
+        except PowerCutError:
+            self._lose_power_in_a_step()
+
+    def act(self, action: Callable[..., None], *args: Any) -> None:
+        """What somebody makes this node do now."""
+        self.deliver(self.life, action, *args)
+
+    def _lose_power_in_a_step(self) -> None:
+        self.power_cuts += 1
+        self.loses_power = True
+        self.crash()
+
+    def _guarded(self, work: Callable[[int], None]) -> None:
+        """Something that the replica does: a write that fails is the end of it, until it is tried anew."""
+        replica = self.replica
+        assert replica is not None
+        try:
+            work(self.now_ms())
+        except OSError as error:
+            self.say(f"a write failed: {error}")
+            self.failed_writes += 1
+            replica.fail(str(error))
+            self._calls.clear()
+            if not self._retry_due:
+                self._retry_due = True
+                self.after_us(RETRY_US, self._retry)
+
+    def _retry(self) -> None:
+        assert self.replica is not None
+        self._retry_due = False
+        self._guarded(self.replica.restart)
+        self._settle()
+
+    def _step(self, event: Event) -> None:
+        replica = self.replica
+        assert replica is not None
+        self._guarded(lambda now_ms: replica.step(now_ms, event))
+
+    def resign(self, *, is_final: bool) -> None:
+        self._step(ResignRequested(is_final))
+        self._settle()
+
     def boot(self) -> None:
         config, now_ms = self.config, self.now_ms()
         self.incarnation_id = self._new_uuid()
-        self._store = store = MetadataStore(self.disk, config, now_ms)
+        self._store = store = CheckedStore(self.disk, config, now_ms, self._checks)
         endpoints = {CONTROLLER: address_of(self.node_id)} if config.is_controller else {}
         setting = quorum_setting(config, self._storage, endpoints)
 
@@ -170,9 +271,21 @@ class ClusterNode(SimNode):
             return SpokenQuorum(setting, recovered, draw_below=self._random.randrange, say=self.say)
 
         def new_controller(image: MetadataImage) -> Controller:
-            return Controller(config, self._cluster_id, new_uuid=self._new_uuid, draw_below=self._random.randrange, image=image)
+            return Controller(
+                config,
+                self._cluster_id,
+                new_uuid=self._new_uuid,
+                draw_below=self._random.randrange,
+                image=image,
+                kraft_version=lambda: replica.quorum.kraft_version,
+                check_kraft_version=check_kraft_version,
+            )
 
-        self.replica = MetadataReplica(
+        def check_kraft_version(level: int) -> KafkaError | None:
+            refusal = replica.quorum.refuses_upgrade(level)
+            return None if refusal is None else KafkaError(refusal.error, refusal.message or "")
+
+        self.replica = replica = MetadataReplica(
             replica_settings(config),
             store,
             self,
@@ -189,7 +302,7 @@ class ClusterNode(SimNode):
             self._registration = registration.ControllerRegistration(identity, draw_below=self._random.randrange)
         if config.is_broker:
             self._start_broker()
-        self.replica.start(now_ms)
+        replica.start(now_ms)
         self._settle()
 
     def _start_broker(self) -> None:
@@ -222,7 +335,7 @@ class ClusterNode(SimNode):
         self._calls.clear()
         self._waiting.clear()
         self._connected.clear()
-        self._flush_due = False
+        self._flush_due = self._retry_due = False
         self._network.process_ended(self)
         self.on_crash(self)
 
@@ -238,7 +351,7 @@ class ClusterNode(SimNode):
     def handle_deadline(self) -> None:
         assert self.replica is not None
         now_ms = self.now_ms()
-        self.replica.deadline_passed(now_ms)
+        self._guarded(self.replica.deadline_passed)
         if self.broker is not None and self.broker.deadline_ms is not None and self.broker.deadline_ms <= now_ms:
             self._tell_broker(lifecycle.DeadlinePassed())
         machine = self._registration
@@ -262,14 +375,19 @@ class ClusterNode(SimNode):
     def _flush(self) -> None:
         assert self.replica is not None
         self._flush_due = False
-        self.replica.end_round(self.now_ms())
+        try:
+            self.replica.end_round(self.now_ms())
+        except OSError as error:
+            # Nobody knows what is on disk now: only another process, which reads it, can tell.
+            self.say(f"a flush failed: {error}")
+            self.crash()
         self.arm()
 
     # The network.
 
     def handle_request(self, call: Call) -> None:
         assert self.replica is not None
-        message, now_ms = call.message, self.now_ms()
+        message = call.message
         if isinstance(message, ApiVersionsRequest):
             self._network.respond(call, API_VERSIONS)
             return
@@ -277,25 +395,26 @@ class ClusterNode(SimNode):
             self._broker_seen(message.broker_id)
         if Controller.handles(message):
             self._decide(message, partial(self._network.respond, call))
-        else:
+        elif not self.replica.is_failed:
             self._next_id += 1
             call.token = self._next_id
             self._calls[call.token] = call
-            self.replica.step(now_ms, RequestReceived(call.token, message))
+            self._step(RequestReceived(call.token, message))
         self._settle()
 
     def _decide(self, message: Message, done: Callable[[Message], None]) -> None:
-        assert self.replica is not None
+        replica = self.replica
+        assert replica is not None
 
         def answered(response: Message) -> None:
             self._on_answer(self, message, response)
             done(response)
 
-        self.replica.submit(self.now_ms(), message, message.VERSIONS.high, answered)
+        self._guarded(lambda now_ms: replica.submit(now_ms, message, message.VERSIONS.high, answered))
 
     def handle_request_dropped(self, call: Call) -> None:
         if self._calls.pop(call.token, None) is not None and self.replica is not None:
-            self.replica.step(self.now_ms(), RequestDropped(call.token))
+            self._step(RequestDropped(call.token))
             self._settle()
 
     def handle_response(self, request_id: int, message: Message) -> None:
@@ -315,7 +434,7 @@ class ClusterNode(SimNode):
         replica = self.replica
         assert replica is not None
         now_ms = self.now_ms()
-        replica.step(now_ms, NodeLost(node_id))
+        self._step(NodeLost(node_id))
         if node_id in self._connected:
             del self._connected[node_id]
             if replica.controller is not None:
@@ -350,10 +469,14 @@ class ClusterNode(SimNode):
     # The replica's outbox.
 
     def send(self, order: Send) -> None:
+        assert self.replica is not None
+        asker = self.replica.quorum
+
         def done(message: Message | None) -> None:
             assert self.replica is not None
             event = RequestFailed(order.request_id) if message is None else ResponseReceived(order.request_id, message)
-            self.replica.step(self.now_ms(), event)
+            if asker is self.replica.quorum:  # one that began anew since counts its requests anew, too
+                self._step(event)
 
         self.ask(node_at(order.address), order.message, order.timeout_ms, done)
 
@@ -370,13 +493,20 @@ class ClusterNode(SimNode):
         self.after_us(self._random.randrange(50_000), self._write_snapshot, job)
 
     def _write_snapshot(self, job: SnapshotJob) -> None:
-        write_image(self.disk, job)
+        try:
+            write_image(self.disk, job)
+        except OSError as error:
+            assert self.replica is not None
+            self.say(f"snapshot {job.snapshot} could not be written: {error}")
+            self.replica.snapshot_failed(job.snapshot)
+            return
         self.after_us(self._random.randrange(5_000), self._snapshot_written, job.snapshot)
 
     def _snapshot_written(self, snapshot: SnapshotId) -> None:
-        assert self.replica is not None
+        replica = self.replica
+        assert replica is not None
         self.say(f"wrote snapshot {snapshot}")
-        self.replica.snapshot_written(self.now_ms(), snapshot)
+        self._guarded(lambda now_ms: replica.snapshot_written(now_ms, snapshot))
         self._settle()
 
     # What the replica says.
@@ -384,10 +514,14 @@ class ClusterNode(SimNode):
     def _leader_changed(self, epoch: int, leader_id: int | None) -> None:
         self.leader_id = leader_id
         self.say(f"leader of epoch {epoch} is {leader_id}")
+        if leader_id is not None:
+            self._checks.announced(self.node_id, epoch, leader_id)
         if leader_id is not None and self.broker is not None:
             self.after_us(0, self._tell_broker, lifecycle.ControllerChanged())
 
     def _published(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        assert self._store is not None
+        self._store.loaded(self.image.offset + 1, image.offset + 1)
         self.image = image
         self._on_image(self, image)
         self.after_us(0, self._tell_published, image)

@@ -10,7 +10,7 @@ from pybroker.base.ids import ZERO_UUID
 from pybroker.metadata.image import ResourceType
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.message import Message
-from pybroker.protocol.messages import partitions, topics
+from pybroker.protocol.messages import cluster, partitions, topics
 from pybroker.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestAlterableConfig,
@@ -67,6 +67,25 @@ class ClusterWorkload:
                     if not gone.error_code:
                         self.answers += 1
                         checks.topic_deleted(offset, gone.topic_id)
+            case partitions.AlterPartitionRequest(), partitions.AlterPartitionResponse() if not response.error_code:
+                for topic in response.topics:
+                    for state in topic.partitions:
+                        if not state.error_code:
+                            self.answers += 1
+                            epochs = (state.partition_epoch, state.leader_epoch)
+                            checks.isr_altered(
+                                offset, topic.topic_id, state.partition_index, epochs, state.leader_id, state.isr
+                            )
+            case partitions.AlterPartitionReassignmentsRequest(), partitions.AlterPartitionReassignmentsResponse():
+                self._reassigned(offset, node, request, response)
+            case partitions.ElectLeadersRequest(), partitions.ElectLeadersResponse() if not response.error_code:
+                for elected in response.replica_election_results:
+                    for result in elected.partition_result:
+                        if not result.error_code:
+                            self.answers += 1
+                            checks.preferred_elected(elected.topic, result.partition_id)
+            case cluster.BrokerRegistrationRequest(), cluster.BrokerRegistrationResponse() if not response.error_code:
+                checks.broker_registered(offset, request.broker_id, response.broker_epoch, request.incarnation_id)
             case AllocateProducerIdsRequest(), AllocateProducerIdsResponse() if not response.error_code:
                 self.answers += 1
                 checks.producer_ids_given(response.producer_id_start, response.producer_id_len)
@@ -79,6 +98,19 @@ class ClusterWorkload:
                     checks.config_set(offset, change.resource_name, row.name, row.value)
                 elif response.responses[0].error_code != ErrorCode.NOT_CONTROLLER:
                     checks.config_failed(change.resource_name, row.name, row.value)
+
+    def _reassigned(
+        self,
+        offset: int,
+        node: ClusterNode,
+        request: partitions.AlterPartitionReassignmentsRequest,
+        response: partitions.AlterPartitionReassignmentsResponse,
+    ) -> None:
+        for asked, done in zip(request.topics, response.responses, strict=False):
+            topic = node.image.topics.get(asked.name)
+            if not done.partitions[0].error_code and asked.partitions[0].replicas is not None and topic is not None:
+                self.answers += 1
+                self._checks.reassignment_begun(offset, asked.name, topic.topic_id)
 
     def _some_topic(self) -> str | None:
         names = list(self._checks.names.values())
@@ -158,7 +190,8 @@ class ClusterWorkload:
             broker_epoch=leader.broker.broker_epoch,
             topics=[partitions.AlterPartitionRequestTopicData(topic_id=topic.topic_id, partitions=[row])],
         )
-        leader.ask_controller(request, REQUEST_TIMEOUT_MS, lambda answer: None)
+        self._checks.isr_asked(topic.topic_id, index, leader.node_id, [one.broker_id for one in isr])
+        leader.act(leader.ask_controller, request, REQUEST_TIMEOUT_MS, lambda answer: None)
 
     def elect_preferred(self) -> None:
         self._ask(partitions.ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=REQUEST_TIMEOUT_MS), False)
@@ -168,7 +201,9 @@ class ClusterWorkload:
         if name is None:
             return
         replicas = self._random.sample(self._brokers, self._random.randint(1, min(3, len(self._brokers))))
-        row = partitions.ReassignablePartition(partition_index=0, replicas=replicas if self._random.random() < 0.8 else None)
+        wish = replicas if self._random.random() < 0.8 else None
+        self._checks.reassignment_asked(name, wish)
+        row = partitions.ReassignablePartition(partition_index=0, replicas=wish)
         topic = partitions.ReassignableTopic(name=name, partitions=[row])
         self._ask(partitions.AlterPartitionReassignmentsRequest(topics=[topic]), False)
 
@@ -176,4 +211,4 @@ class ClusterWorkload:
         node = self._nodes[self._random.choice(self._brokers)]
         if node.is_up and not node.is_paused and node.broker is not None:
             request = AllocateProducerIdsRequest(broker_id=node.node_id, broker_epoch=node.broker.broker_epoch)
-            node.ask_controller(request, REQUEST_TIMEOUT_MS, lambda answer: None)
+            node.act(node.ask_controller, request, REQUEST_TIMEOUT_MS, lambda answer: None)

@@ -7,6 +7,7 @@ logged and answered, ends the run here.
 
 from __future__ import annotations
 
+import errno
 import logging
 from random import Random
 from typing import Final
@@ -15,10 +16,12 @@ from pybroker.base.ids import Uuid
 from pybroker.config import Config
 from pybroker.metadata.image import MetadataImage
 from pybroker.protocol.message import Message
+from pybroker.protocol.messages.raft import AddRaftVoterRequest, AddRaftVoterRequestListener, RemoveRaftVoterRequest
 from pybroker.server.bootstrap import FormatPlan, InitialController
+from pybroker.testing.disk import SimDisk
 from pybroker.testing.sim.clock import SimClock
 from pybroker.testing.sim.cluster_checks import NO_LEADER, ClusterChecks
-from pybroker.testing.sim.cluster_node import ClusterNode, node_config
+from pybroker.testing.sim.cluster_node import CONTROLLER, ClusterNode, node_config
 from pybroker.testing.sim.cluster_workload import REQUEST_TIMEOUT_MS, ClusterWorkload
 from pybroker.testing.sim.faults import Draw, Happenings, draw_cut
 from pybroker.testing.sim.network import Network
@@ -106,8 +109,16 @@ class ClusterWorld:
         happens(draw.per_second(0.2), self._jump_clock)
         happens(draw.per_second(0.2), self._drift_clock)
         happens(draw.per_second(0.2), self._shut_down_broker)
-        if self._is_dynamic:
+        happens(draw.per_second(0.3), self._cut_power_in_a_step)
+        happens(draw.per_second(0.1), self._fill_disk)
+        happens(draw.per_second(0.05), self._break_disk)
+        happens(draw.per_second(0.2), self._resign)
+        if self._is_dynamic and random.random() < 0.5:
             happens(draw.per_second(0.1), self._replace_disk)
+        elif self._is_dynamic:
+            # Not both: who removes living voters beside one whose disk is gone is left without a majority.
+            happens(draw.per_second(0.3), self._remove_voter)
+            happens(draw.per_second(0.3), self._add_voter)
 
     def _draw_keys(self) -> dict[str, object]:
         random = self.random
@@ -165,6 +176,7 @@ class ClusterWorld:
             disk_faults=self.disk_faults,
             cluster_id=CLUSTER_ID,
             plan=plan,
+            checks=self.checks.quorum,
             on_image=self._image_published,
             on_answer=lambda node, request, response: self.workload.answered(node, request, response),
             trace=self.trace,
@@ -202,6 +214,8 @@ class ClusterWorld:
             virtual_ms=self.schedule.now_us // 1000,
             facts={
                 "crashes": sum(node.crashes for node in self.nodes.values()),
+                "power_cuts": sum(node.power_cuts for node in self.nodes.values()),
+                "failed_writes": sum(node.failed_writes for node in self.nodes.values()),
                 "records": checks.next_offset,
                 "answers": self.workload.answers,
                 "topics": len(checks.names),
@@ -231,6 +245,8 @@ class ClusterWorld:
         self.network.heal()
         self.disk_faults.heal()
         for node in self.nodes.values():
+            self._mend_disk(node.disk)
+            node.disk.cut_at = None
             node.clock.set_rate(self.schedule.now_us, 1_000_000)
             node.resume()
             node.start()
@@ -320,6 +336,39 @@ class ClusterWorld:
             node.loses_power = True
             node.crash()
 
+    def _cut_power_in_a_step(self) -> None:
+        node = self._some()
+        if node is not None:
+            node.disk.cut_at = node.disk.operations + 1 + self.random.randrange(40)
+
+    def _fill_disk(self) -> None:
+        node = self._some()
+        if node is not None:
+            self.say(f"the disk of node {node.node_id} is full")
+            node.disk.capacity_bytes = node.disk.used_bytes + self.random.choice((0, 200, 2_000))
+            self.schedule.after(self.random.randrange(2 * SECOND_US), self._mend_disk, node.disk)
+
+    def _break_disk(self) -> None:
+        node = self._some()
+        if node is not None:
+            self.say(f"the disk of node {node.node_id} is broken for a while")
+            node.disk.broken["/"] = errno.EIO
+            self.schedule.after(self.random.randrange(2 * SECOND_US), self._mend_disk, node.disk)
+
+    def _mend_disk(self, disk: SimDisk) -> None:
+        disk.capacity_bytes = None
+        disk.broken.clear()
+
+    def _resign(self) -> None:
+        """As a leader that stops does: some are then gone for a while."""
+        active = self._active()
+        if active is not None and not active.is_paused:
+            is_final = self.random.random() < 0.5
+            self.say(f"node {active.node_id} is asked to resign{' for good' if is_final else ''}")
+            active.act(lambda: active.resign(is_final=is_final))
+            if is_final and active.is_up:
+                active.after_us(self.random.randrange(300_000), active.crash)
+
     def _crash_all(self) -> None:
         self.say("all lose power")
         for node in self.nodes.values():
@@ -389,4 +438,28 @@ class ClusterWorld:
         node = self.nodes[self.random.choice(self._brokers)]
         if node.is_up and not node.is_paused:
             self.say(f"broker {node.node_id} is asked to stop")
-            node.begin_controlled_shutdown()
+            node.act(node.begin_controlled_shutdown)
+
+    def _remove_voter(self) -> None:
+        active = self._active()
+        if active is None or active.replica is None:
+            return
+        voters = list(active.replica.quorum.voters)
+        if len(voters) > 1:
+            key = self.random.choice(voters).key
+            self._ask(
+                RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=key.id, voter_directory_id=key.directory_id), False
+            )
+
+    def _add_voter(self) -> None:
+        node = self.nodes[self.random.choice(self._voters)]
+        if node.directory_id is not None:
+            at = address_of(node.node_id)
+            request = AddRaftVoterRequest(
+                cluster_id=CLUSTER_ID,
+                timeout_ms=self.random.choice((200, 2_000)),
+                voter_id=node.node_id,
+                voter_directory_id=node.directory_id,
+                listeners=[AddRaftVoterRequestListener(name=CONTROLLER, host=at.host, port=at.port)],
+            )
+            self._ask(request, False)

@@ -362,6 +362,16 @@ class TestSnapshots:
             outcomes.add((found.snapshot, found.log_end_offset))
         assert len(outcomes) >= 3, "else it was not cut on the way"
 
+    def test_one_that_was_begun_before_a_later_one_came_is_no_reason_to_begin_anew(self) -> None:
+        disk, store = new_store(config_of(STATIC))
+        later = SnapshotId(29, 3)
+        source_disk, source = new_store(config_of(STATIC))
+        store.store_chunk(later, 0, read_file(source_disk, source.path_of(snapshot(source_disk, source, *later, topic(1)))))
+        store.install(later, NOW_MS).close()
+        earlier = snapshot(disk, store, 26, 3)
+        assert store.leads_to(earlier)
+        assert store.latest_snapshot == later
+
     def test_a_fetch_that_begins_anew_forgets_the_first_one(self) -> None:
         _disk, store = new_store(config_of(STATIC))
         source_disk, source = new_store(config_of(STATIC))

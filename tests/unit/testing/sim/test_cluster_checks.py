@@ -21,7 +21,7 @@ from pybroker.protocol.internal.metadata_log import (
 )
 from pybroker.protocol.message import Message
 from pybroker.server.quorum.store import Entry
-from pybroker.testing.sim.cluster_checks import UNCLEAN, ClusterChecks
+from pybroker.testing.sim.cluster_checks import UNCLEAN, ClusterChecks, QuorumChecks, StoredBatch
 from pybroker.testing.sim.raft_checks import InvariantError
 
 TOPIC = Uuid(b"t" * 16)
@@ -131,10 +131,68 @@ def test_eligible_replicas_and_the_last_leader_may_lead() -> None:
 
 
 def test_a_new_replica_may_lead_when_it_completes_a_reassignment() -> None:
+    """But only one that the old leader said is in sync."""
     cluster = Cluster()
     cluster.write(change(adding_replicas=[3]))
+    cluster.checks.isr_asked(TOPIC, 0, 1, [1, 2, 3])
     cluster.write(change(isr=[3], leader=3, replicas=[3], adding_replicas=[]))
     assert cluster.checks.unclean_elections == 0
+    cluster = Cluster()
+    cluster.write(change(adding_replicas=[3]))
+    cluster.checks.isr_asked(TOPIC, 0, 2, [2, 3])
+    with broken("3 was made leader, but the ISR was"):
+        cluster.write(change(isr=[3], leader=3, replicas=[3], adding_replicas=[]))
+
+
+def topic_image(offset: int, **fields: object) -> MetadataImage:
+    given = {"replicas": [1, 2, 3], "isr": [1, 2], "removing_replicas": [], "adding_replicas": [], "leader": 1}
+    given |= {"leader_epoch": 4, "partition_epoch": 9, "directories": [Uuid(b"d" * 16)] * 3}
+    partition = PartitionRecord(partition_id=0, topic_id=TOPIC, **(given | fields))
+    return image_at(offset, TopicRecord(name="topic", topic_id=TOPIC), partition)
+
+
+def test_an_isr_that_was_answered_is_in_every_later_image() -> None:
+    cluster = Cluster()
+    cluster.checks.isr_altered(20, TOPIC, 0, (9, 4), 1, [1, 2])
+    cluster.publish(topic_image(19, partition_epoch=8, isr=[1]))
+    cluster.publish(topic_image(20))
+    cluster.publish(topic_image(21, partition_epoch=10, isr=[1]))
+    for fields in ({"partition_epoch": 8}, {"isr": [1]}, {"leader": 2}, {"leader_epoch": 5}):
+        with broken("topic-0 was answered to be"):
+            cluster.publish(topic_image(20, **fields))
+
+
+def test_a_registration_that_was_answered_is_in_every_later_image() -> None:
+    cluster = Cluster()
+    one = register(1, 20)
+    cluster.checks.broker_registered(20, 1, 20, one.incarnation_id)
+    cluster.publish(image_at(19))
+    cluster.publish(image_at(20, one))
+    cluster.publish(image_at(22, register(1, 21, b"j")))
+    for records in ([], [register(1, 20, b"j")], [register(1, 19)]):
+        with broken("broker 1 was registered with epoch 20 by offset 20"):
+            cluster.publish(image_at(20, *records))
+
+
+def test_a_reassignment_that_was_answered_is_in_every_later_image() -> None:
+    cluster = Cluster()
+    cluster.checks.reassignment_asked("topic", [2, 3])
+    cluster.checks.reassignment_begun(20, "topic", TOPIC)
+    cluster.publish(topic_image(19))
+    cluster.publish(topic_image(20, removing_replicas=[1]))
+    cluster.publish(topic_image(22, replicas=[3, 2], isr=[2], leader=2, directories=[Uuid(b"d" * 16)] * 2))
+    with broken(r"topic-0 goes to \[1, 2, 3\], which nobody asked for"):
+        cluster.publish(topic_image(20))
+    cluster.checks.reassignment_asked("topic", None)
+    cluster.publish(topic_image(20))
+
+
+def test_an_election_of_the_preferred_leader_that_was_answered_is_committed() -> None:
+    cluster = Cluster()
+    with broken("topic-0: an election of the preferred leader was answered with success, but none is committed"):
+        cluster.checks.preferred_elected("topic", 0)
+    cluster.write(change(leader=2), change(leader=1))
+    cluster.checks.preferred_elected("topic", 0)
 
 
 def test_a_fenced_leader() -> None:
@@ -213,3 +271,42 @@ def test_an_image_that_is_not_what_is_committed() -> None:
     cluster = Cluster()
     with broken("its image at offset 7 is not what is committed"):
         cluster.publish(image_at(7))
+
+
+def test_an_epoch_has_one_leader() -> None:
+    checks = QuorumChecks()
+    checks.announced(1, 5, 2)
+    checks.announced(3, 5, 2)
+    with pytest.raises(InvariantError, match="epoch 5 has two leaders, nodes 2 and 3"):
+        checks.announced(3, 5, 3)
+
+
+def test_logs_that_have_the_same_batch_have_the_same_before_it() -> None:
+    checks = QuorumChecks()
+    checks.appended(1, None, [StoredBatch(0, 1, 10), StoredBatch(3, 4, 11)])
+    checks.appended(2, 1, [StoredBatch(3, 4, 11)])
+    checks.appended(3, None, [StoredBatch(3, 4, 11)])
+    with pytest.raises(InvariantError, match="another batch at offset 3 in epoch 4"):
+        checks.appended(2, 1, [StoredBatch(3, 4, 99)])
+    with pytest.raises(InvariantError, match="follows epoch 2, elsewhere 1"):
+        checks.appended(2, 2, [StoredBatch(3, 4, 11)])
+    with pytest.raises(InvariantError, match="epoch 4 follows 5 at 9"):
+        checks.appended(2, 5, [StoredBatch(9, 4, 12)])
+
+
+def test_what_is_committed_is_the_same_everywhere_and_stays() -> None:
+    checks = QuorumChecks()
+    checks.committed(1, [StoredBatch(0, 1, 10), StoredBatch(3, 4, 11)])
+    checks.committed(2, [StoredBatch(3, 4, 11)])
+    checks.truncated(2, [StoredBatch(3, 2, 7), StoredBatch(5, 4, 12)])
+    with pytest.raises(InvariantError, match="the committed batch at offset 3 was of epoch 4, here it is another one, of 2"):
+        checks.committed(2, [StoredBatch(3, 2, 7)])
+    with pytest.raises(InvariantError, match="offset 3 of epoch 4 was cut off"):
+        checks.truncated(2, [StoredBatch(3, 4, 11)])
+
+
+def test_a_high_watermark_does_not_go_back() -> None:
+    checks = QuorumChecks()
+    checks.advanced(1, 4, 4)
+    with pytest.raises(InvariantError, match="went back from 4 to 3"):
+        checks.advanced(1, 4, 3)
