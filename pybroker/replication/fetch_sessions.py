@@ -211,6 +211,14 @@ class FetchSessions:
         with self._lock:
             return sum(len(session.partitions) for session in self._sessions.values())
 
+    def remembered(self, request: FetchRequest) -> Sequence[WantedPartition]:
+        """What `request`, if it goes on with a session, may ask for without a word, as the session has it before that."""
+        if request.session_id == NO_SESSION or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            return ()
+        with self._lock:
+            session = self._sessions.get(request.session_id)
+            return () if session is None else list(session.partitions.values())
+
     def context_for(
         self, request: FetchRequest, version: int, name_of: NameOf, now_ms: int, *, is_follower: bool = False
     ) -> FetchContext:

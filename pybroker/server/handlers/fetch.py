@@ -214,7 +214,8 @@ class FetchHandlers:
         return None if hosted is None else hosted.name
 
     def _is_hot(self, message: FetchRequest, by_id: bool) -> bool:
-        """Whether all that the request names lies in segments that are being written, so that no read goes to the disk."""
+        """Whether all that the request asks for lies in segments that are being written, so that no read goes to the disk. Of
+        what its session remembers, and it names anew, the former offset counts too: that is the worse one, and only once."""
         replicas = self._replicas
         for topic in message.topics:
             hosted = replicas.topics_by_id.get(topic.topic_id) if by_id else replicas.topics.get(topic.topic)
@@ -223,6 +224,12 @@ class FetchHandlers:
                     partition = hosted.partitions.get(asked.partition)
                     if partition is not None and asked.fetch_offset < partition.log.segments[-1].base_offset:
                         return False
+        for wanted in self._sessions.remembered(message):
+            hosted = replicas.topics_by_id.get(wanted.topic_id) if by_id else replicas.topics.get(wanted.topic or "")
+            if hosted is not None:
+                partition = hosted.partitions.get(wanted.index)
+                if partition is not None and wanted.request.fetch_offset < partition.log.segments[-1].base_offset:
+                    return False
         return True
 
     def answer(self, request: Request, context: FetchContext, results: list[Result], limits: Limits) -> None:

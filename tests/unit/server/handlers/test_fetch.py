@@ -227,6 +227,27 @@ def test_on_a_network_thread_only_segments_that_are_written_to_are_read(replicas
     assert len(fetch({0: 0})[0].records) == 1500
 
 
+@pytest.mark.parametrize("version", [12, 13])
+def test_what_a_session_remembers_is_not_read_from_the_disk_on_a_network_thread_either(
+    replicas: Replicas, fetch: Fetcher, version: int
+) -> None:
+    topic_id = replicas.create("orders", 2, segment_bytes=2000)
+    names = {"version": version, "topic_id": topic_id if version >= FIRST_WITH_IDS else ZERO_UUID}
+    append(replicas, size=1500)
+    opened = fetch.ask(fetch.request({0: 0, 1: 0}, session_epoch=0, **names))
+    goes_on = fetch.request({}, session_id=opened.session_id, session_epoch=1, may_block=False, **names)
+    # The first partition was not named again, since its bytes had no room in an answer; now its segment is closed.
+    append(replicas, size=1500)
+    assert fetch.ask(goes_on) is WOULD_BLOCK
+    goes_on.may_block = True
+    assert fetch.ask(goes_on).error_code == ErrorCode.NONE
+    caught_up = fetch.request({0: 2}, session_id=opened.session_id, session_epoch=2, **names)
+    assert fetch.ask(caught_up).error_code == ErrorCode.NONE
+    append(replicas, b"a", index=1)
+    hot = fetch.ask(fetch.request({}, session_id=opened.session_id, session_epoch=3, may_block=False, **names))
+    assert [data.partition_index for topic in hot.responses for data in topic.partitions] == [1]
+
+
 @pytest.mark.parametrize(("version", "is_told"), [(15, False), (16, True)])
 def test_a_client_of_an_old_epoch_is_told_of_the_leader_where_its_version_has_a_place_for_that(
     replicas: Replicas, fetch: Fetcher, version: int, is_told: bool
