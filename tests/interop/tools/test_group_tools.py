@@ -43,7 +43,8 @@ def same_rows(both: Both, *args: str, main_class: str = CONSUMER_GROUPS) -> list
 
 
 def topic_with_records(both: Both, topic: str, partitions: int = 3) -> None:
-    both.same(TOPIC_COMMAND, "--create", "--topic", topic, "--partitions", str(partitions))
+    # Its records are old: without this they are deleted as soon as a broker has run for half a minute.
+    both.same(TOPIC_COMMAND, "--create", "--topic", topic, "--partitions", str(partitions), "--config", "retention.ms=-1")
     kafka = pytest.importorskip("kafka")
     for broker in both.brokers:
         producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap)
@@ -161,7 +162,15 @@ def test_a_consumer_group_is_described(both: Both) -> None:
         assert ["tools-consumers", "Stable"] in same_rows(both, "--list", "--state", "Stable")
         assert ["tools-consumers", "Consumer"] in same_rows(both, "--list", "--type", "consumer")
         same_rows(both, "--delete", "--group", "tools-consumers")
+        refused = same_rows(both, "--delete-offsets", "--group", "tools-consumers", "--topic", "tools-kip848")
+        assert any("subscribed" in word for row in refused for word in row), refused
+        scope = ("--group", "tools-consumers", "--topic", "tools-kip848")
+        before = same_rows(both, "--describe", "--group", "tools-consumers")
+        same_rows(both, "--reset-offsets", *scope, "--to-earliest", "--execute")
+        assert same_rows(both, "--describe", "--group", "tools-consumers") == before, "of a live group nothing is reset"
     same_rows(both, "--describe", "--group", "tools-consumers", "--state")
+    same_rows(both, "--delete-offsets", "--group", "tools-consumers", "--topic", "tools-kip848:1")
+    assert sum(row[0] == "tools-consumers" for row in same_rows(both, "--describe", "--group", "tools-consumers")) == 2
     same_rows(both, "--reset-offsets", "--group", "tools-consumers", "--topic", "tools-kip848", "--to-earliest", "--execute")
     same_rows(both, "--delete", "--group", "tools-consumers")
 
@@ -178,6 +187,7 @@ def test_a_consumer_group_is_described(both: Both) -> None:
         ["--shift-by", "5"],
         ["--to-datetime", "2023-11-14T22:13:20.030"],
         ["--by-duration", "P0DT1H0M0S"],
+        ["--by-duration", "P3650D"],  # before the first record
     ],
     ids=" ".join,
 )
@@ -195,6 +205,37 @@ def test_offsets_are_reset_from_a_file_and_for_one_partition(read: Both, tmp_pat
     same_rows(read, "--reset-offsets", "--group", "tools-read", "--topic", "tools-groups:1", "--to-offset", "2", "--execute")
     described = same_rows(read, "--describe", "--group", "tools-read")
     assert {row[2]: row[3] for row in described if row[0] == "tools-read"} == {"0": "3", "1": "2", "2": "4"}
+
+
+def test_a_plan_is_exported_tried_out_and_carried_out(read: Both, tmp_path: Path) -> None:
+    scope = ("--reset-offsets", "--group", "tools-read", "--topic", "tools-groups")
+    exported = same_rows(read, *scope, "--to-offset", "5", "--export", "--dry-run")
+    assert exported == [["tools-groups,0,5"], ["tools-groups,1,5"], ["tools-groups,2,5"]]
+    file = tmp_path / "plan.csv"
+    file.write_text("".join(f"{row[0]}\n" for row in exported))
+    before = same_rows(read, "--describe", "--group", "tools-read")
+    planned = same_rows(read, "--reset-offsets", "--group", "tools-read", "--from-file", str(file), "--dry-run")
+    assert same_rows(read, "--describe", "--group", "tools-read") == before, "it was tried out only"
+    assert same_rows(read, "--reset-offsets", "--group", "tools-read", "--from-file", str(file), "--execute") == planned
+    described = same_rows(read, "--describe", "--group", "tools-read")
+    assert {row[2]: row[3] for row in described if row[0] == "tools-read"} == {"0": "5", "1": "5", "2": "5"}
+
+
+def test_offsets_of_all_topics_and_of_all_groups_are_reset(read: Both) -> None:
+    topic_with_records(read, "tools-other", partitions=1)
+    for topic in ("tools-groups", "tools-other"):
+        scope = ("--group", "tools-several", "--topic", topic)
+        same_rows(read, "--reset-offsets", *scope, "--to-latest", "--execute")
+    same_rows(read, "--reset-offsets", "--group", "tools-several", "--all-topics", "--to-offset", "3", "--execute")
+    described = same_rows(read, "--describe", "--group", "tools-several")
+    assert [row[3] for row in described if row[0] == "tools-several"] == ["3"] * 4
+    planned = same_rows(read, "--reset-offsets", "--all-groups", "--topic", "tools-other", "--to-offset", "4", "--dry-run")
+    assert {row[0] for row in planned} >= {"tools-several", "tools-read"}
+    same_rows(read, "--reset-offsets", "--all-groups", "--topic", "tools-other", "--to-offset", "4", "--execute")
+    described = same_rows(read, "--describe", "--group", "tools-several", "--offsets")
+    assert [row[3] for row in described if row[1] == "tools-other"] == ["4"]
+    same_rows(read, "--describe", "--all-groups", "--state")
+    same_rows(read, "--delete", "--group", "tools-several")
 
 
 def test_a_group_that_never_was_gets_its_first_offsets_by_a_reset(read: Both) -> None:

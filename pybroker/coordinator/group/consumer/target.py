@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from pybroker.base.ids import Uuid
 from pybroker.coordinator.group.cluster import ClusterView
 from pybroker.coordinator.group.consumer.assignors import ASSIGNORS, NOTHING, Assignment, MemberSpec
 from pybroker.coordinator.group.consumer.group import ConsumerGroup
@@ -40,16 +41,16 @@ def retarget(
         members.pop(former_id, None)
     members[member.member_id] = member
     specs: dict[str, MemberSpec] = {}
-    counts = {}
+    counts: dict[Uuid, int] = {}
     for one in members.values():
         ids = topic_ids(topics_read_by(one, subscribed.regexes), cluster)
         assigned = group.target_of(one) if one is member else group.targets.get(one.member_id, NOTHING)
-        specs[one.member_id] = MemberSpec(one.instance_id, ids, assigned)
         for topic_id in ids:
             if topic_id not in counts:
                 topic = cluster.topic_by_id(topic_id)
                 assert topic is not None
                 counts[topic_id] = topic.partitions
+        specs[one.member_id] = MemberSpec(one.instance_id, ids, _existing(assigned, counts))
     name = _preferred(group, member, former_id) or default_assignor
     assignor = ASSIGNORS.get(name, ASSIGNORS["uniform"])
     targets = assignor(specs, counts, _is_homogeneous(members))
@@ -60,6 +61,19 @@ def retarget(
     out.records.append(target_epoch_record(group.group_id, subscribed.epoch, now_ms))
     logger.info("group %s: assigned by %s for epoch %d, %d members", group.group_id, name, subscribed.epoch, len(members))
     return subscribed.epoch, targets.get(member.member_id, NOTHING)
+
+
+def _existing(assigned: Assignment, counts: Mapping[Uuid, int]) -> Assignment:
+    """Without partitions that this broker has not heard of yet: whoever assigned before, such as a classic member that led the
+    group, may know newer metadata."""
+    if all(
+        topic_id not in counts or max(partitions, default=0) < counts[topic_id] for topic_id, partitions in assigned.items()
+    ):
+        return assigned
+    return {
+        topic_id: [one for one in partitions if one < counts.get(topic_id, one + 1)]
+        for topic_id, partitions in assigned.items()
+    }
 
 
 def _is_homogeneous(members: Mapping[str, ConsumerMember]) -> bool:

@@ -166,3 +166,16 @@ def test_the_garbage_collector_rests_during_a_load_and_works_again_afterwards(wr
         load_shard(written.log, Watching(), GROUP_RECORD_TYPES)
     assert seen == [False]
     assert gc.isenabled()
+
+
+def test_a_long_load_tells_how_far_it_is(
+    written: Written, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pybroker.server.coordinators.shard_loader.PROGRESS_S", 0.0)
+    for offset in range(3):
+        written.batch(commit(offset))
+    with caplog.at_level("INFO"):
+        load_shard(written.log, Noting(), GROUP_RECORD_TYPES, SUPERSEDING)
+    told = [message for message in caplog.messages if message.startswith("loading ")]
+    assert told[:2] == [f"loading {TOPIC}-0: offset 0 of 3, 1 so far", f"loading {TOPIC}-0: offset 1 of 3, 2 so far"]
+    assert caplog.messages[-1].startswith(f"loaded {TOPIC}-0: 3 records up to offset 3 in ")

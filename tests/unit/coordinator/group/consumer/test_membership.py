@@ -472,3 +472,24 @@ def test_a_group_sets_the_distance_of_its_own_assignments(world: World) -> None:
     world.advance(1)
     settle(first, second)
     assert len(second.owned) == 3
+
+
+@pytest.mark.parametrize("others_read", [("t",), ("t", "u")], ids=["the same", "more"])
+def test_a_coordinator_that_knows_less_than_the_one_before_it_assigns_what_it_knows(
+    world: World, others_read: tuple[str, ...]
+) -> None:
+    """Partitions were added, and the broker that takes the group over has not heard of them yet."""
+    world.cluster.add("u", 1)
+    first = Consumer(world, "first")
+    settle(first)
+    whole = world.cluster.topics["t"]
+    world.cluster.topics["t"] = whole._replace(partitions=2)
+    world.begin()
+    second = Consumer(world, "second", topics=others_read)
+    assert second.heartbeat() == ErrorCode.NONE
+    settle(first, second)
+    assert len({*first.owned, *second.owned}) == 2 + len(others_read) - 1
+    world.cluster.topics["t"] = whole
+    changed(world, "t")
+    settle(first, second)
+    assert len({*first.owned, *second.owned}) == 6 + len(others_read) - 1
