@@ -1,6 +1,9 @@
-"""Groups as textbooks tell of them: deploys, stalls, zombies, eager and cooperative rebalances, topics that grow and appear."""
+"""Groups as textbooks tell of them: deploys, stalls, zombies, eager and cooperative rebalances, topics that grow and appear. On
+three nodes, whose topics have three replicas."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 from interop.broker_process import BrokerProcess
@@ -14,7 +17,9 @@ from interop.clients.group_members import (
     wait_for_records,
     wait_for_shares,
 )
+from interop.clients.three_nodes import ThreeNodes, three_nodes
 from interop.groups.scripted import wait_for_coordinator
+from interop.pybroker_node import PybrokerNode
 from support.waiting import wait_until
 
 from pybroker.protocol.errors import ErrorCode
@@ -35,6 +40,19 @@ PARTITIONS = 6
 LIBRDKAFKA, KAFKA_PYTHON = "confluent-kafka", "kafka-python"
 # Longer than anything here takes: whoever is gone for a while is not given up.
 PATIENT_MS = 45_000
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    broker_class: type[BrokerProcess], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess | ThreeNodes]:
+    """Of Apache Kafka, which only tests the tests here, one node."""
+    if broker_class is PybrokerNode:
+        with three_nodes(tmp_path_factory.mktemp("nodes")) as nodes:
+            yield nodes
+    else:
+        with broker_class(tmp_path_factory.mktemp("cluster")) as broker:
+            yield broker
 
 
 def state_of(broker: BrokerProcess, group: str) -> str:
@@ -70,14 +88,16 @@ def commit_as_admin(broker: BrokerProcess, group: str, topic: str, offsets: dict
 # Deploys.
 
 
-@pytest.mark.parametrize("name", [LIBRDKAFKA, KAFKA_PYTHON])
+@pytest.mark.parametrize(("name", "assignor"), [(LIBRDKAFKA, "range"), (KAFKA_PYTHON, "range"), (LIBRDKAFKA, SERVER_SIDE)])
 def test_a_rolling_deploy_of_static_members_within_the_session_timeout_costs_no_rebalance(
-    cluster: BrokerProcess, topic: str, name: str
+    cluster: BrokerProcess, topic: str, name: str, assignor: str
 ) -> None:
+    """Classic members may even be killed. With KIP-848 a place is kept for who says that it comes back, and taken by nobody
+    else before the session of one that does not."""
     cluster.create_topic(topic, partitions=PARTITIONS)
 
     def instance(number: int) -> GroupMember:
-        return GroupMember(name, cluster, topic, instance=f"instance-{number}", session_ms=PATIENT_MS)
+        return GroupMember(name, cluster, topic, assignor=assignor, instance=f"instance-{number}", session_ms=PATIENT_MS)
 
     running = [instance(number).__enter__() for number in range(3)]
     try:
@@ -85,7 +105,7 @@ def test_a_rolling_deploy_of_static_members_within_the_session_timeout_costs_no_
         for number, old in enumerate(running):
             share, others = set(old.assignment), [one for one in running if one is not old]
             before = [one.changes for one in others]
-            old.kill()
+            old.close() if assignor == SERVER_SIDE else old.kill()
             running[number] = new = instance(number).__enter__()
             wait_until(lambda: new.assignment == share, SETTLE_S, lambda: shares_of([new]))  # noqa: B023
             wait_for_records(produce(cluster, topic, PARTITIONS, 1), *running)
@@ -244,7 +264,10 @@ def test_in_an_eager_rebalance_everybody_stops_until_the_last_one_has_joined(
             frozen.thaw()
 
 
-@pytest.mark.parametrize(("name", "assignor"), [(LIBRDKAFKA, "cooperative-sticky"), (LIBRDKAFKA, SERVER_SIDE)])
+@pytest.mark.parametrize(
+    ("name", "assignor"),
+    [(LIBRDKAFKA, "cooperative-sticky"), (KAFKA_PYTHON, "cooperative-sticky"), (LIBRDKAFKA, SERVER_SIDE)],
+)
 def test_in_a_cooperative_rebalance_the_others_keep_delivering_what_does_not_move(
     cluster: BrokerProcess, topic: str, name: str, assignor: str
 ) -> None:
