@@ -8,10 +8,13 @@ from __future__ import annotations
 import gc
 import time
 import tracemalloc
+from pathlib import Path
 from random import Random
 
 import pytest
 from perf.measure import report
+from support.node_client import NodeClient
+from support.nodes import running
 from unit.config.configs import config_with
 from unit.metadata.clusters import CLUSTER_ID, TestCluster, registration, topic
 
@@ -52,6 +55,19 @@ def test_a_topic_of_1000_partitions_is_created() -> None:
     report("a topic of 1,000 partitions decided, encoded, replayed", took, "s", 1.0)
     assert len(cluster.image.topics["wide"].partitions) == 1000
     assert took < 1.0
+
+
+def test_a_client_creates_a_topic_of_1000_partitions(tmp_path: Path) -> None:
+    """From its request to the answer: committed on disk, published, every log made."""
+    with running(tmp_path) as node, NodeClient(node.port) as client:
+        client.create_topic("warm")
+        began, began_cpu = time.perf_counter(), time.process_time()
+        client.create_topic("wide", 1000)
+        took, cpu = time.perf_counter() - began, time.process_time() - began_cpu
+        report("a topic of 1,000 partitions, end to end", took, "s", 1.0)
+        report("  of that on the processor", cpu, "s")
+        assert len(client.topic("wide").partitions) == 1000
+    assert cpu < 1.0
 
 
 @pytest.mark.parametrize("topics", [1, 10, 10_000])
