@@ -67,7 +67,7 @@ def test_markers_go_out_before_the_decision_is_durable(monkeypatch: pytest.Monke
         right(runtime, hosted, effects)
 
     replaced(monkeypatch, CoordinatorRuntime, "_defer", defer)
-    found_in(TransactionWorld, TORN + "|is acknowledged|its log says")
+    found_in(TransactionWorld, "sends markers, and .* is not committed")
 
 
 def test_a_new_coordinator_does_not_go_on_with_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> None:
