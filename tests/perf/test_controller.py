@@ -59,7 +59,7 @@ def test_a_topic_of_1000_partitions_is_created() -> None:
 
 
 def test_a_client_creates_a_topic_of_1000_partitions(tmp_path: Path) -> None:
-    """From its request to the answer: committed on disk, published, every log made. Its 4,000 files and directories are the
+    """From its request to the answer: committed on disk, published, every log made. Its thousands of files are the
     kernel's work, which takes as long as others keep the disk busy: only our own is held to the bar."""
     with running(tmp_path) as node, NodeClient(node.port) as client:
         client.create_topic("warm")
