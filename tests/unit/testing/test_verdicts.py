@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-CONFTEST = Path(__file__).resolve().parents[2] / "conftest.py"
-INI = "[pytest]\nmarkers = verdict\n"
+TESTS = Path(__file__).resolve().parents[2]
+INI = f"[pytest]\nmarkers = verdict\npythonpath = {TESTS}\n"
 TEST = """
 import os
 import pytest
+from support.waiting import wait_until
 
 @pytest.mark.verdict
 def test_verdict():
+    wait_until(lambda: "late" not in os.environ["FAILS"], 0, lambda: "it is late")
     assert "verdict" not in os.environ["FAILS"]
 
 def test_other():
@@ -27,7 +29,7 @@ def test_other():
 class Project:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        shutil.copy(CONFTEST, directory / "conftest.py")
+        shutil.copy(TESTS / "conftest.py", directory / "conftest.py")
         (directory / "pytest.ini").write_text(INI)
         (directory / "test_it.py").write_text(TEST)
 
@@ -52,6 +54,7 @@ def test_a_verdict_that_failed_is_not_tried_again(project: Project) -> None:
     assert project.run("--last-failed", "--last-failed-no-failures", "none") == 5
 
 
-def test_whatever_else_failed_is(project: Project) -> None:
-    assert project.run(fails="other") == 1
+@pytest.mark.parametrize("fails", ["other", "late"])
+def test_whatever_else_failed_is(project: Project, fails: str) -> None:
+    assert project.run(fails=fails) == 1
     assert project.run("--last-failed") == 0
