@@ -15,7 +15,6 @@ import random
 import re
 import socket
 import struct
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fuzz.crowd import Visit, crowd
 from fuzz.test_frames import mutate
 from support.batches import batch
 from support.nodes import RunningNode, running
@@ -45,7 +45,6 @@ from pybroker.server.handlers.plain_produce import PlainProduce
 
 FRAMES = int(os.environ.get("FRAMES", "20000"))
 SEED = os.environ.get("FUZZ_SEED", "1")
-AT_ONCE = 4
 WAIT_S = 60.0
 TOPIC = "fuzzed"
 PARTITIONS = 2
@@ -195,41 +194,23 @@ def test_mutated_requests_to_a_node(
     caplog.set_level(logging.INFO)
     shortcuts = [Counted(cls, monkeypatch) for cls in (PlainProduce, CommitsTogether)]
     start = time.perf_counter()
-    problems: list[BaseException] = []
-    answered = 0
+    answered: list[bool] = []
     with running(
         tmp_path, socket_request_max_bytes=MAX_BYTES, offsets_topic_num_partitions=1, offsets_topic_replication_factor=1
     ) as node:
         with node.client() as client:
             client.create_topic(TOPIC, PARTITIONS)
         served = [api for api in APIS if api.key in node.broker._apis and api.name != ENDS_IT]
-        left = [FRAMES // 2]
-        lock = threading.Lock()
 
-        def work(number: int) -> None:
-            nonlocal answered
-            rng = random.Random(f"{SEED}-{loop}-{number}")
+        def visitor(rng: random.Random) -> Visit:
             frames = Frames(rng, served)
-            try:
-                while True:
-                    count = rng.randrange(1, 20)
-                    with lock:
-                        if left[0] <= 0 or problems:
-                            return
-                        left[0] -= count
-                    has_answer = visit(rng, node.port, frames.of_one_connection(count))
-                    with lock:
-                        answered += has_answer
-            except BaseException as error:
-                problems.append(error)
 
-        workers = [threading.Thread(target=work, args=[number]) for number in range(AT_ONCE)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        if problems:
-            raise problems[0]
+            def visit_it(count: int) -> None:
+                answered.append(visit(rng, node.port, frames.of_one_connection(count)))
+
+            return visit_it
+
+        crowd(FRAMES // 2, 20, f"{SEED}-{loop}", visitor)
         check_serves(node)
         sockets = node.node.sockets
         wait_until(lambda: sockets.request_queue.waiting == 0, WAIT_S, lambda: f"{sockets.request_queue.waiting} wait")
@@ -238,9 +219,9 @@ def test_mutated_requests_to_a_node(
     closed = [record.getMessage() for record in caplog.records if "closing the connection of" in record.getMessage()]
     peers = Counter(re.findall(r"closing the connection of (\S+)", "\n".join(closed)))
     print(
-        f"\n{loop}: {answered:,} connections answered, {len(closed):,} closed, in {time.perf_counter() - start:.0f} s; "
+        f"\n{loop}: {sum(answered):,} connections answered, {len(closed):,} closed, in {time.perf_counter() - start:.0f} s; "
         f"by shortcuts {', '.join(f'{shortcut.answered:,}' for shortcut in shortcuts)} requests"
     )
-    assert min(answered, len(closed), *(shortcut.answered for shortcut in shortcuts)) > 0
+    assert min(sum(answered), len(closed), *(shortcut.answered for shortcut in shortcuts)) > 0
     # A port may come again, though not soon.
     assert len(peers) > len(closed) * 0.9

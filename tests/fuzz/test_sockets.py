@@ -14,8 +14,10 @@ import socket
 import struct
 import threading
 import time
+from functools import partial
 
 import pytest
+from fuzz.crowd import crowd
 from fuzz.test_frames import mutate
 from support.random_messages import random_message
 from support.reactor import Client, FakeService, all_apis, answer, config, frame, running
@@ -28,7 +30,6 @@ from pybroker.protocol.messages.headers import RequestHeader
 
 FRAMES = int(os.environ.get("FRAMES", "20000"))
 SEED = os.environ.get("FUZZ_SEED", "1")
-AT_ONCE = 4
 
 
 class Decoding:
@@ -129,31 +130,8 @@ def test_mutated_requests_over_sockets(loop: str, monkeypatch: pytest.MonkeyPatc
     caplog.set_level(logging.ERROR)
     service = Decoding()
     start = time.perf_counter()
-    problems: list[BaseException] = []
     with running(FakeService(service.handle), config(num_io_threads=3, socket_request_max_bytes=1_000_000), all_apis) as node:
-        left = [FRAMES // 2]
-        lock = threading.Lock()
-
-        def work(number: int) -> None:
-            rng = random.Random(f"{SEED}-{loop}-{number}")
-            try:
-                while True:
-                    frames = rng.randrange(1, 12)
-                    with lock:
-                        if left[0] <= 0 or problems:
-                            return
-                        left[0] -= frames
-                    visit(rng, node.port, frames)
-            except BaseException as error:
-                problems.append(error)
-
-        workers = [threading.Thread(target=work, args=[number]) for number in range(AT_ONCE)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        if problems:
-            raise problems[0]
+        crowd(FRAMES // 2, 12, f"{SEED}-{loop}", lambda rng: partial(visit, rng, node.port))
         node.wait_for_connections(0)
         client = node.client()
         client.send(10, 11, 15)
