@@ -36,11 +36,9 @@ class ThreeNodes:
         if isinstance(request, ProduceRequest):
             (topic,) = request.topic_data
             return self.nodes[leaders(self.nodes, topic.name)[topic.partition_data[0].index]]
-        group = getattr(request, "group_id", None)
-        if group is None:
-            groups = getattr(request, "groups", None) or getattr(request, "group_ids", None) or [None]
-            group = getattr(groups[0], "group_id", groups[0])
-        return self.nodes.running[0] if group is None else coordinator(self.nodes, group)
+        groups = getattr(request, "groups", None) or getattr(request, "group_ids", None) or [request]
+        group = groups[0] if isinstance(groups[0], str) else getattr(groups[0], "group_id", "")
+        return coordinator(self.nodes, group) if group else self.nodes.running[0]
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
         row = CreatableTopic(name=name, num_partitions=partitions, replication_factor=3, assignments=[], configs=[])
