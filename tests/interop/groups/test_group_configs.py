@@ -77,7 +77,9 @@ def test_a_live_group_gets_another_assignment_interval(tools: ApacheTools, broke
     row = described(broker, "assigned")
     assert (row.group_state, row.group_epoch - row.assignment_epoch) == ("Assigning", 1), "it waits for the interval"
     alter(tools, broker, "assigned", "consumer.assignment.interval.ms=0")
-    wait_until(lambda: not second.beat() and second.epoch == row.group_epoch, WAIT_S, lambda: f"{described(broker, 'assigned')}")
+    wait_until(
+        lambda: not second.beat() and second.epoch == row.group_epoch, WAIT_S, lambda: f"{described(broker, 'assigned')}"
+    )
     settled(first, second)
     assert third.beat() is ErrorCode.NONE
     assert third.epoch == row.group_epoch + 1, "it is assigned at once"
