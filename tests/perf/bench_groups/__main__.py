@@ -34,6 +34,8 @@ TITLES = {
     "shrink": "4 to 3 members, cooperative-sticky",
     "grow-848": "1 to 4 members, KIP-848",
     "shrink-848": "4 to 3 members, KIP-848",
+    "grow-rest-848": "1 to 4 members, KIP-848, from rest",
+    "shrink-rest-848": "4 to 3 members, KIP-848, from rest",
     "rest-848": "4 members at rest, KIP-848: heartbeats of each",
     "load": "Load of {commits:,} commits of {few:,} groups",
     "load-groups": "Load of {commits:,} commits of a group each",
@@ -43,6 +45,7 @@ BARS = (
     Bar("commits", "requests_per_s", 1.0),
     Bar("commits", "cpu_us_per_request", 1.0),
     Bar("grow-848", "seconds", 0.5),
+    Bar("grow-rest-848", "seconds", 0.5),
     Bar("rest-848", "requests_per_min", 1.1),
     Bar("load", "seconds", 10.0, None),
 )
@@ -57,6 +60,7 @@ class Pace:
         self.warm_s = 20.0 if quick else 40.0
         self.rounds = 1 if quick else 3
         self.rest_s = 10.0 if quick else 30.0
+        self.rest_rounds = 1 if quick else 5  # where in its interval a member is, is chance
         self.commits = 100_000 if quick else 1_000_000
         self.few_groups = self.commits // 1000
 
@@ -103,15 +107,21 @@ class Bench:
 
     def _rebalances(self, kind: type[Server]) -> None:
         for suffix, options in (("", CLASSIC), ("-848", CONSUMER)):
-            if not any(name in self._names for name in (f"grow{suffix}", f"shrink{suffix}", f"rest{suffix}")):
+            soon = {f"grow{suffix}", f"shrink{suffix}"} & self._names
+            rested = {f"{name}{suffix}" for name in ("grow-rest", "shrink-rest", "rest")} & self._names
+            if not soon and not rested:
                 continue
             with self._started(kind) as server:
                 rebalance = Rebalances(server, options)
                 rebalance()  # not counted: the first time everything is slow
-                for number_ in range(1, self._pace.rounds + 1):
-                    rest_s = self._pace.rest_s if suffix and number_ == 1 else 0.0
-                    for name, values in rebalance(rest_s=rest_s).items():
-                        self._measure(server, f"{name}{suffix}", number_, lambda values=values: values)  # type: ignore[misc]
+                for number_ in range(1, self._pace.rounds + 1 if soon else 1):
+                    self._take(server, suffix, number_, rebalance())
+                for number_ in range(1, self._pace.rest_rounds + 1 if rested else 1):
+                    self._take(server, suffix, number_, rebalance.from_rest(self._pace.rest_s))
+
+    def _take(self, server: Server, suffix: str, number_: int, found: dict[str, Values]) -> None:
+        for name, values in found.items():
+            self._measure(server, f"{name}{suffix}", number_, lambda values=values: values)  # type: ignore[misc]
 
     def _loads(self, kind: type[Server]) -> None:
         pace = self._pace
@@ -162,6 +172,9 @@ _HOW = """\
   compares every answer, and takes 2 % of a core.
 - 1 to 4 and 4 to 3 members: confluent-kafka at its defaults, 12 partitions; three members start at once; from there, or from
   the call that closes one, to the last partition that found its owner. At rest: heartbeats a minute of each, 15 s later.
+- From rest: the group has been still for 15 s and more before each change. Who has to give partitions up then hears of it with
+  its next heartbeat, up to 5 s later (group.consumer.heartbeat.interval.ms), whoever the broker: only the client speaks first,
+  and to have it come more often at rest would be load at rest. From there on the broker's intervals are short.
 - Load: the broker is killed and started; from its first good Metadata to an OffsetFetch answered with the last commit."""
 
 

@@ -1,15 +1,18 @@
 """How long a group of librdkafka's consumers takes until everybody has its share, and how often they come when all is quiet.
 
 One member has the twelve partitions; three more start at once; one of the four leaves. The consumers are at their defaults,
-so that of the classic protocol they come every 3 s, and of the consumer protocol (KIP-848) when the broker tells them to.
+so that of the classic protocol they come every 3 s, and of the consumer protocol (KIP-848) when the broker tells them to. That
+is sooner where something has just happened: so there each change is measured twice, soon after another and from rest, when who
+has to give something up hears of it with a heartbeat that may be a whole interval away.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -23,6 +26,7 @@ SETTLE_S = 90.0
 STEADY_S = 1.0
 # The server lets members of a group that has just changed come more often; at rest it is over by then.
 CALM_S = 15.0
+HEARTBEAT_S = 5.0  # group.consumer.heartbeat.interval.ms of both brokers
 
 CLASSIC = {"partition.assignment.strategy": "cooperative-sticky"}
 CONSUMER = {"group.protocol": "consumer"}
@@ -96,8 +100,18 @@ class Rebalances:
         self._options = options
         self._rounds = 0
 
-    def __call__(self, *, rest_s: float = 0.0) -> dict[str, Values]:
-        """Seconds of each change; with `rest_s`, the load of four members when nothing happens, over that time."""
+    def __call__(self) -> dict[str, Values]:
+        """Seconds of each change, one soon after the other."""
+        found = self._changed(0.0, lambda members: {})
+        return {"grow": found["grow"], "shrink": found["shrink"]}
+
+    def from_rest(self, rest_s: float) -> dict[str, Values]:
+        """The same, each after so long that heartbeats are as rare as they get; and the load of four members when nothing
+        happens, over `rest_s`."""
+        found = self._changed(CALM_S, lambda members: self._rest(members, rest_s))
+        return {"grow-rest": found["grow"], "shrink-rest": found["shrink"], "rest": found["rest"]}
+
+    def _changed(self, calm_s: float, meanwhile: Callable[[Sequence[_Member]], Values]) -> dict[str, Values]:
         self._rounds += 1
         topic = f"rebalanced-{self._options.get('group.protocol', 'classic')}-{self._rounds}"
         address = self._server.address
@@ -107,11 +121,13 @@ class Rebalances:
         found: dict[str, Values] = {}
         try:
             _settled(members)
+            # Not always at the same place between two heartbeats.
+            time.sleep(calm_s and calm_s + random.uniform(0, HEARTBEAT_S))
             began = time.monotonic()
             members += [_Member(address, topic, self._options) for _ in range(3)]
             found["grow"] = {"seconds": _settled(members) - began}
-            if rest_s:
-                found["rest"] = self._rest(members, rest_s)
+            time.sleep(calm_s)
+            found["rest"] = meanwhile(members)
             began = time.monotonic()
             members.pop().close()
             found["shrink"] = {"seconds": _settled(members) - began}
@@ -122,7 +138,6 @@ class Rebalances:
         return found
 
     def _rest(self, members: Sequence[_Member], rest_s: float) -> Values:
-        time.sleep(CALM_S)
         before = sum(member.heartbeats for member in members)
         with Meter(self._server) as meter:
             time.sleep(rest_s)
