@@ -27,7 +27,7 @@ EXCLUDED = {
     "TestSCRAMAuthBadCredentials": SECURITY,
     "TestIssueProduceBrokerTooOldFailsRecords": "is for brokers before 0.11",
 }
-RUN_S = 120
+RUN_S = 240
 
 
 def test_franz_gos_own_tests(broker_class: type[BrokerProcess], tmp_path_factory: pytest.TempPathFactory) -> None:

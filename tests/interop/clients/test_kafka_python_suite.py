@@ -32,7 +32,7 @@ EXCLUDED = {
     "test_client*": "starts a broker of its own with SASL",
     "test_kafka_consumer_offsets_for_time_old": "is for brokers before 0.10.1",
 }
-RUN_S = 200
+RUN_S = 280
 
 # The distribution has the tests without two files that they import. The first only has to be there; of the second, an
 # external broker needs no more than this.
