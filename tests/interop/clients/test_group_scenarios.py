@@ -63,6 +63,9 @@ def wait_for_state(broker: BrokerProcess, group: str, state: str) -> None:
     wait_until(lambda: state_of(broker, group) == state, SETTLE_S, lambda: f"{group} is {state_of(broker, group)}")
 
 
+COMING = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+
+
 def committed(broker: BrokerProcess, group: str) -> dict[int, int]:
     wanted = OffsetFetchRequestGroup(group_id=group, topics=None)
     (found,) = broker.ask(OffsetFetchRequest(groups=[wanted]), 9).groups
@@ -74,15 +77,21 @@ def wait_for_commits(broker: BrokerProcess, group: str, expected: dict[int, int]
 
 
 def commit_as_admin(broker: BrokerProcess, group: str, topic: str, offsets: dict[int, int]) -> None:
-    """What kafka-consumer-groups --reset-offsets does to a group without members."""
+    """What kafka-consumer-groups --reset-offsets does to a group without members, again while its coordinator is new to it."""
     rows = [
         OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
         for partition, offset in offsets.items()
     ]
     topics = [OffsetCommitRequestTopic(name=topic, partitions=rows)]
     request = OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics)
-    (answer,) = broker.ask(request, 9).topics
-    assert {row.error_code for row in answer.partitions} == {ErrorCode.NONE}, answer
+
+    def is_done() -> bool:
+        (answer,) = broker.ask(request, 9).topics
+        codes = {row.error_code for row in answer.partitions}
+        assert codes <= {ErrorCode.NONE} | COMING, answer
+        return codes == {ErrorCode.NONE}
+
+    wait_until(is_done, SETTLE_S, lambda: f"the coordinator of {group} does not come")
 
 
 # Deploys.
