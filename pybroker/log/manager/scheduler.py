@@ -129,9 +129,16 @@ class ThreadBackground:
             return entry
 
     def _start_thread(self) -> None:
+        """RuntimeError if there is none, and none can be started; what waits then waits for the next attempt."""
         thread = threading.Thread(target=self._work, name=f"{self._name}-{self._number}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            if not self._threads:
+                raise
+            logger.warning("%s: the system has no thread more than these %d", self._name, len(self._threads))
+            return
         self._threads.append(thread)
-        thread.start()
 
     def _work(self) -> None:
         while (entry := self._next()) is not None:

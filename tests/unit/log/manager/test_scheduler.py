@@ -210,3 +210,24 @@ def test_stop_says_so_if_a_task_does_not_end(clock: Clock, caplog: pytest.LogCap
     assert "still at work" in caplog.text
     release.set()
     assert background.stop(DEADLINE_S)
+
+
+def test_a_thread_that_cannot_be_started_leaves_its_task_to_the_others(
+    background: ThreadBackground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, release, ran = threading.Event(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        entered.set()
+        wait_for(release)
+
+    def no_more(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    background.run(hold)
+    wait_for(entered)
+    monkeypatch.setattr(threading.Thread, "start", no_more)
+    background.run(ran.set)
+    monkeypatch.undo()
+    release.set()
+    assert ran.wait(DEADLINE_S)
