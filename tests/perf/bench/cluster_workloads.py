@@ -40,7 +40,7 @@ class ClusterPace:
     idle_s: float
 
 
-FULL = ClusterPace(90.0, 3.0, 1.0, 4.0, 2_500, 200_000, 2.0)
+FULL = ClusterPace(180.0, 3.0, 1.0, 4.0, 2_500, 200_000, 2.0)
 QUICK = ClusterPace(60.0, 2.0, 0.5, 2.0, 1_000, 60_000, 0.5)
 
 
