@@ -64,8 +64,10 @@ class LogWriter:
 
     def max_batch_bytes(self, partition: int) -> int:
         found = self._replicas.partition(self.topic, partition)
-        # Without a partition the append is refused for that.
-        return 1 << 30 if isinstance(found, ErrorCode) else found.log.config.max_message_bytes
+        if isinstance(found, ErrorCode):
+            return 1 << 30  # the append is refused for that
+        config = found.log.config
+        return min(config.max_message_bytes, config.segment_bytes)
 
     def append(
         self, partition: int, epoch: int, batch: bytearray, *, transaction_version: int = -1, verification_guard: int = 0

@@ -85,7 +85,7 @@ class CoordinatorWorld(BrokerWorld[CoordinatorBroker]):
         self.max_producer_epoch = MAX_EPOCH
         self._segment_bytes = 1 << 20
         super().__init__(seed, swarm=swarm, trace=trace)
-        self._segment_bytes = self.random.choice((2_000, 1 << 20))
+        self._segment_bytes = self.random.choice((5_000, 1 << 20))
         self.publish_us = self.random.choice((300, 100_000))
         self._configs: dict[bool, LogConfig] = {}
         self.facts |= dict.fromkeys(("power_losses", "clock_jumps", "committed_batches"), 0)

@@ -72,6 +72,12 @@ def test_the_first_append_in_an_epoch_takes_longer(replicas: Replicas) -> None:
     assert writer.is_quick(77)  # it is refused at once
 
 
+def test_a_batch_is_no_larger_than_a_segment(replicas: Replicas) -> None:
+    """It would be refused, and the shard loaded again, for ever: what was due is due again. Found by seed 34 of groups."""
+    replicas.create(TOPIC, segment_bytes=1_048_576, max_message_bytes=2_000_000)
+    assert Written(replicas).writer.max_batch_bytes(0) == 1_048_576
+
+
 def with_follower(replicas: Replicas, min_isr: int = 1, isr: tuple[int, ...] = (1, 2)) -> None:
     replicas.configs[TOPIC] = {"min.insync.replicas": min_isr}
     topic_id = Uuid(b"o" * 16)
