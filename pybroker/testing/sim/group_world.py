@@ -68,6 +68,11 @@ class GroupTruth:
         # What a member has held since it came to its epoch, and that: a commit which is under way while it gives a partition
         # up may come late, and its epoch, all that a coordinator goes by, is the same until it has given up everything.
         self.held_in_epoch: dict[str, tuple[int, frozenset[tuple[Uuid, int]]]] = {}
+        self._expelled: set[str] = set()
+        # Those that came back, under the same id, and were not told yet what they have: one that never heard that its session
+        # was over believes it has what it had. JoinGroup takes it as it is, here and in Apache Kafka, for in a consumer group
+        # an id that was just given out is as unknown.
+        self.returned: set[str] = set()
         self.is_consumer = False
         # (offset in the log, committed offset) by partition; NO_OFFSET where it was deleted
         self.offsets: dict[tuple[str, int], list[tuple[int, int]]] = {}
@@ -78,7 +83,11 @@ class GroupTruth:
         if value is None:
             self.held.pop(member_id, None)
             self.held_in_epoch.pop(member_id, None)
+            self._expelled.add(member_id)
             return
+        if member_id in self._expelled:
+            self._expelled.discard(member_id)
+            self.returned.add(member_id)
         topics = [*value.assigned_partitions, *value.partitions_pending_revocation]
         held = frozenset((topic.topic_id, index) for topic in topics for index in topic.partitions)
         self.held[member_id] = held
@@ -174,6 +183,7 @@ class GroupWorld(CoordinatorWorld):
                         f"{member.group}: {topic}-{partition} is held by {member.identity} and by {other} in generation "
                         f"{member.epoch}"
                     )
+        self.truth_of(member.group).returned.discard(member.member_id)
         self._check_holders(member.group)
 
     def _check_holders(self, group: str) -> None:
@@ -181,7 +191,8 @@ class GroupWorld(CoordinatorWorld):
         truth = self.truth_of(group)
         owners: dict[tuple[Uuid, int], str] = {}
         for member in self.members:
-            if member.group == group and member.is_up and member.member_id in truth.held:
+            is_told = member.member_id in truth.held and member.member_id not in truth.returned
+            if member.group == group and member.is_up and is_told:
                 for one in sorted(member.owned):
                     other = owners.setdefault((one.topic_id, one.partition), member.member_id)
                     if other != member.member_id:
