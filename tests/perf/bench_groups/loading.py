@@ -20,6 +20,7 @@ from pybroker.coordinator.group.records import offset_record
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from pybroker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from pybroker.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from pybroker.protocol.records.builder import BatchBuilder
 
 PROPERTIES = {"offsets.topic.num.partitions": "1"}
@@ -33,6 +34,10 @@ LOAD_S = 180.0
 def fill(server: Server, commits: int, groups: int) -> None:
     """`commits` of that many groups' offsets, ten partitions each if there are fewer groups than commits."""
     wait_for_coordinator(server.address, "g-0")
+    # Offsets of a topic that does not exist go when they are loaded.
+    topic = CreatableTopic(name="t", num_partitions=PARTITIONS_A_GROUP, replication_factor=1, assignments=[], configs=[])
+    (made,) = ask(server.address, CreateTopicsRequest(topics=[topic])).topics
+    assert made.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS), made
     line = Line(server.address, ADMIN_CLIENT)
     now_ms = int(time.time() * 1000)
     partitions = PARTITIONS_A_GROUP if groups < commits else 1
@@ -44,8 +49,8 @@ def fill(server: Server, commits: int, groups: int) -> None:
             record = offset_record(f"g-{group}", "t", partition, CommittedOffset(number, -1, "", now_ms))
             builder.append(now_ms, *record.encoded())
         data = [PartitionProduceData(index=0, records=bytes(builder.build()))]
-        topic = TopicProduceData(name="__consumer_offsets", partition_data=data)
-        line.send(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]), PRODUCE_VERSION)
+        rows = TopicProduceData(name="__consumer_offsets", partition_data=data)
+        line.send(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[rows]), PRODUCE_VERSION)
         in_flight += 1
         if in_flight > 4:
             _written(line)
