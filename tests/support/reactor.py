@@ -6,13 +6,16 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from support.waiting import wait_until
 
 from pybroker.config.broker import Config, load_text
+from pybroker.network.answers import Gather
+from pybroker.network.connection import Connection, Owed
 from pybroker.network.loop_thread import new_event_loop
 from pybroker.network.request import Request
 from pybroker.network.socket_server import SocketServer
@@ -91,6 +94,28 @@ class FakeService:
             answer(request)
             return True
         return self._handle(request) is not False
+
+
+class Owing(FakeService):
+    """Owes the answer to every even correlation id until the test settles it; answers the odd ones at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owed: dict[int, Owed] = {}
+
+    def handle_pipelined(self, connection: Connection, frames: Sequence[memoryview], start: int, gather: Gather) -> int:  # type: ignore[override]
+        (correlation_id,) = struct.unpack_from(">i", frames[start], 4)
+        if correlation_id % 2 or gather.ident != connection.thread.ident:
+            return 0
+        self.owed[correlation_id] = connection.owe(gather)
+        return 1
+
+    def wait_for(self, *correlation_ids: int) -> None:
+        wait_until(lambda: set(correlation_ids) <= set(self.owed), TIMEOUT_S, lambda: f"handled are {list(self.owed)}")
+
+    def settle(self, *correlation_ids: int) -> None:
+        for one in correlation_ids:
+            self.owed.pop(one).settle(struct.pack(">iihi", 10, one, 0, 0))
 
 
 class Later:
@@ -212,3 +237,7 @@ def running(service: Any = None, settings: Config | None = None, apis_of: Callab
 
 def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
+
+
+def closing_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "closing the connection" in record.getMessage()]
