@@ -99,6 +99,7 @@ class RaftWorld:
         self._new_store = new_store
         self._next_directory = 0
         self._asked_to_join: set[ReplicaKey] = set()
+        self._asked_to_leave: set[ReplicaKey] = set()
         self._next_request = 0
         self._next_value = 0
 
@@ -494,11 +495,13 @@ class RaftWorld:
         if not gone and len(voters) < 2:
             return
         key = self.random.choice(gone or voters)
+        self._asked_to_leave.add(key)
         self._ask_leader(RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=key.id, voter_directory_id=key.directory_id))
 
     def _wipe(self) -> None:
-        """A node comes back with an empty disk. Only as long as what is lost is a minority of every set that may count, and
-        never one that is about to be added: that would be a voter that nobody can bring back."""
+        """A node comes back with an empty disk. Only as long as what is lost is a minority of every set that may count, without
+        those who are about to leave it, and never one that is about to be added: that would be a voter that nobody can bring
+        back."""
         node = self.nodes[self.random.choice(self._controllers)]
         key = node.store.key
         is_coming = self._setting.auto_join or key in self._asked_to_join
@@ -506,7 +509,8 @@ class RaftWorld:
             for voters in other.store.voters_that_may_count(self.checks.commit_end):
                 members = [ReplicaKey(one.voter_id, one.voter_directory_id) for one in voters.voters]
                 lost = [one for one in members if one == key or self.nodes[one.id].store.key != one]
-                if (is_coming and key not in members) or (key in members and 2 * len(lost) >= len(members)):
+                kept = set(members) - set(lost) - self._asked_to_leave
+                if (is_coming and key not in members) or (key in members and len(lost) >= len(kept)):
                     return
         self.say(f"the disk of node {node.node_id} is replaced")
         node.crash()
