@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from contextlib import suppress
 from enum import IntEnum
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final
@@ -133,6 +134,11 @@ class Connection:
     def close_soon(self, reason: str | None) -> None:
         self.is_closing = True
         self.thread.call(self.close, reason)
+
+    def make_room(self, size: int) -> None:
+        """Let the system take so many bytes of answers at once, whatever socket.send.buffer.bytes says."""
+        with suppress(OSError):  # it is lost, which its thread will find
+            self._transport.make_room(size)
 
     # Reading
 

@@ -67,6 +67,10 @@ class Request:
         self.settled = False  # answered by the thread that is inside `handle`; any other's answer is a late one
         self.close_reason: str | None = None
 
+    def make_room(self, size: int) -> None:
+        """The answers to requests like this one are long: so many bytes of them should leave in one turn."""
+        self.connection.make_room(size)
+
     def respond(self, message: Message) -> None:
         if self.answered:
             logger.error("%s was answered a second time, with %s", self, type(message).__name__)

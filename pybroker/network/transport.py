@@ -31,6 +31,10 @@ class Transport(Protocol):
         """Like `send`, of what need not leave before the next bytes, which follow at once."""
         ...
 
+    def make_room(self, size: int) -> None:
+        """Let the system take at least so many bytes that the peer has not taken yet, if it can."""
+        ...
+
     def error(self) -> int:
         """What the system found wrong with the connection, as an errno; 0 for nothing."""
         ...
@@ -60,6 +64,11 @@ class PlainTransport:
 
     def send_more(self, data: Any) -> int:
         return self.send(data, _MORE)
+
+    def make_room(self, size: int) -> None:
+        # The system takes twice what it is told, for its own needs, and tells that.
+        if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < 2 * size:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
 
     def error(self) -> int:
         return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)

@@ -26,6 +26,10 @@ class AskedRequest:
         self.answers: list[Message] = []
         self.is_answered_with_nothing = False
         self.close_reason: str | None = None
+        self.room_bytes = 0
+
+    def make_room(self, size: int) -> None:
+        self.room_bytes = size
 
     def respond(self, message: Message) -> None:
         self.answers.append(message)

@@ -18,6 +18,7 @@ from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.messages.fetch import FetchPartition, FetchRequest, LeaderIdAndEpoch, PartitionData
 from pybroker.replication.fetch_sessions import (
     FIRST_VERSION_WITH_TOPIC_IDS,
+    INITIAL_EPOCH,
     FetchContext,
     FetchSessions,
     Result,
@@ -32,6 +33,9 @@ FROM_FOLLOWERS_FROM: Final = 11  # KIP-392
 REPLICA_STATE_FROM: Final = 15
 TELLS_LEADER_FROM: Final = 16  # KIP-951
 NO_MORE_BYTES: Final = 0
+# What lies in files takes no memory on its way out, and brokers are few: an answer to a follower goes out in one turn, where
+# the system allows for that.
+FOLLOWER_ROOM_BYTES: Final = 1024 * 1024
 LEADER_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -72,6 +76,8 @@ class FetchHandlers:
             replica_id, replica_epoch = message.replica_state.replica_id, message.replica_state.replica_epoch
         is_follower = replica_id >= 0
         now_ms = self._monotonic_ms()
+        if is_follower and message.session_epoch <= INITIAL_EPOCH:
+            request.make_room(FOLLOWER_ROOM_BYTES)
         context = self._sessions.context_for(message, version, self._name_of, now_ms, is_follower=is_follower)
         if context.error_code:
             return context.response((), now_ms)

@@ -200,6 +200,8 @@ class SimRequest:
         self._call = call
         self._unanswered = unanswered
 
+    def make_room(self, size: int) -> None: ...
+
     def respond(self, response: Message) -> None:
         if isinstance(response, fetch.FetchResponse):
             for topic in response.responses:

@@ -154,6 +154,8 @@ class SimRequest:
         self.version = call.message.VERSIONS.high
         self.respond: Callable[[Message], None] = lambda response: network.respond(call, response)
 
+    def make_room(self, size: int) -> None: ...
+
 
 class ControllerNode(TalkingNode):
     def __init__(

@@ -14,13 +14,16 @@ from typing import Any
 import pytest
 from support.reactor import (
     FETCH,
+    TIMEOUT_S,
     FakeService,
     answer,
     closing_lines,
+    config,
     fetched,
     frame,
     running,
 )
+from support.waiting import wait_until
 
 from pybroker.base.filesystem import OsFileSystem
 from pybroker.log.segment import FileSlice
@@ -146,6 +149,30 @@ class TestAnswers:
         assert size > 1_000
         assert (head, long, long_size) == ("send", "slice", 100_000)
         assert (trailer, trailer_size) == ("send", 3)  # tags of partition, topic, message
+
+    def test_a_long_answer_leaves_at_once_if_room_was_made_for_it(self, tmp_path: Path) -> None:
+        """Its peer does not read, and the buffers of both are small at first."""
+        size = 200_000
+        file = OsFileSystem().open(str(tmp_path / "segment"), create=True)
+        file.write(0, bytes(size))
+        left: dict[int, int] = {}
+
+        def handle(request: Request) -> bool:
+            if request.correlation_id == 2:
+                request.make_room(size)
+            request.connection.send([FileSlice(file, 0, size)])
+            left[request.correlation_id] = request.connection._unsent_bytes()
+            request.respond_nothing()
+            return True
+
+        with running(FakeService(handle), config(socket_send_buffer_bytes=10_000)) as node:
+            for number in (1, 2):
+                client = node.client(receive_buffer_bytes=10_000)
+                client.send(number)
+                wait_until(lambda number=number: number in left, TIMEOUT_S, lambda: "not handled")  # type: ignore[misc]
+        file.close()
+        assert left[1] > 0
+        assert left[2] == 0
 
     def test_a_peer_that_goes_in_the_midst_of_a_slice_leaves_nothing_behind(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -70,6 +70,8 @@ class FakeRequest:
         self.version = version
         self.respond = done
 
+    def make_room(self, size: int) -> None: ...
+
 
 class Broker:
     def __init__(self, brokers: Brokers, broker_id: int) -> None:

@@ -14,7 +14,7 @@ from pybroker.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 from pybroker.protocol.records.batch import iter_batches
 from pybroker.replication.fetch_sessions import FetchSessions
 from pybroker.server.dispatch import WOULD_BLOCK
-from pybroker.server.handlers.fetch import FetchHandlers
+from pybroker.server.handlers.fetch import FOLLOWER_ROOM_BYTES, FetchHandlers
 
 MIB = 1 << 20
 FIRST_WITH_IDS = 13
@@ -125,6 +125,18 @@ def test_an_error_is_answered_at_once(replicas: Replicas, fetch: Fetcher, option
     replicas.create("orders")
     data = fetch({0: 0}, max_wait_ms=1000, **options)[0]
     assert (ErrorCode(data.error_code), data.high_watermark, data.records) == (code, -1, b"")
+
+
+@pytest.mark.parametrize(
+    ("replica_id", "session_epoch", "is_made"), [(4, 0, True), (4, -1, True), (4, 7, False), (-1, 0, False)]
+)
+def test_room_is_made_for_the_answers_to_a_follower_once_in_a_session(
+    replicas: Replicas, fetch: Fetcher, replica_id: int, session_epoch: int, is_made: bool
+) -> None:
+    replicas.create("orders")
+    request = fetch.request({0: 0}, replica_id=replica_id, session_epoch=session_epoch)
+    fetch.ask(request)
+    assert request.room_bytes == (FOLLOWER_ROOM_BYTES if is_made else 0)
 
 
 def test_an_offset_out_of_range_does_not_wait(replicas: Replicas, fetch: Fetcher) -> None:
