@@ -66,10 +66,12 @@ def _elect(
         record = change.record()
         if record is not None:
             records.append(record)
-        elif kind is ElectionType.PREFERRED:
-            code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-            message = f"Its preferred leader, broker {partition.replicas[0]}, is not in sync, or fenced, or shutting down."
-        else:
+        if kind is ElectionType.PREFERRED:
+            # What was due may be something else, such as the end of a reassignment: that is no election.
+            if record is None or record.leader != (record.replicas or partition.replicas)[0]:
+                code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+                message = f"Its preferred leader, broker {partition.replicas[0]}, is not in sync, or fenced, or shutting down."
+        elif record is None:
             code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
             message = f"None of its replicas, {list(partition.replicas)}, lives."
     return PartitionResult(partition_id=index, error_code=code, error_message=message)

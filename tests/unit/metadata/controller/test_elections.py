@@ -3,7 +3,7 @@ from __future__ import annotations
 from unit.metadata.clusters import TestCluster
 
 from pybroker.metadata.controller.elections import MAX_ELECTIONS, ElectionType
-from pybroker.metadata.image import ResourceType
+from pybroker.metadata.image import UNASSIGNED_DIRECTORY, ResourceType
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.internal.metadata_log import ConfigRecord, PartitionChangeRecord
 from pybroker.protocol.messages.partitions import ElectLeadersRequest, TopicPartitions
@@ -40,6 +40,27 @@ def test_a_preferred_leader_is_elected_if_it_can_lead() -> None:
     cluster.heartbeat(1, want_fence=True)
     assert elect(cluster, ElectionType.PREFERRED, "t", 0) == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
     assert elect(cluster, ElectionType.PREFERRED, "nobody", 0) == {("nobody", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_the_end_of_a_reassignment_is_no_election() -> None:
+    """Seeds 852 and 856 of the cluster's simulation: all was set for it to end, but for the preferred leader."""
+    cluster = TestCluster((1, 2, 3))
+    cluster.assign("t", [1, 2])
+    cluster.heartbeat(1, want_fence=True)
+    moving = PartitionChangeRecord(
+        partition_id=0,
+        topic_id=cluster.image.topics["t"].topic_id,
+        replicas=[1, 3, 2],
+        isr=[3],
+        leader=3,
+        adding_replicas=[3],
+        removing_replicas=[2],
+        directories=[UNASSIGNED_DIRECTORY] * 3,
+    )
+    cluster.replay(moving)
+    assert elect(cluster, ElectionType.PREFERRED, None) == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+    state = cluster.partition("t")
+    assert (state.replicas, state.adding_replicas, state.removing_replicas, state.leader) == ((1, 3), (), (), 3)
 
 
 def test_asked_of_all_only_those_are_told_of_that_it_was_for() -> None:
