@@ -147,12 +147,13 @@ class NodeClient:
 
     def _on_host_ended(self) -> None:
         with self._lock:
+            # First of all: they are of the host, and the thread that takes over must not find them.
+            lanes, self._lanes = self._lanes, {}
             if not self._is_stopped:
                 self._start_own()
                 # What was posted to the host is not done any more.
                 for ask, (address, name, timeout_ms) in self._posted.copy().items():
                     self._post(ask, address, name, timeout_ms)
-            lanes, self._lanes = self._lanes, {}
         for lane in lanes.values():
             lane.stop()
 
