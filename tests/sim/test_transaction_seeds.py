@@ -22,6 +22,8 @@ from pybroker.server.coordinators import shard_loader
 from pybroker.server.coordinators.log_writer import LogWriter
 from pybroker.server.coordinators.marker_sender import MarkerSender
 from pybroker.server.coordinators.transaction_checks import TransactionChecks
+from pybroker.server.handlers import plain_produce
+from pybroker.server.handlers.plain_produce import PlainProduce
 from pybroker.testing.sim.__main__ import main
 from pybroker.testing.sim.trace import Trace
 from pybroker.testing.sim.transaction_world import TransactionWorld
@@ -56,6 +58,29 @@ def test_seeds_see_what_they_are_meant_to_see() -> None:
     assert sum(one["delivered"] for one in facts) > 500
     assert sum(one["leader_epochs"] for one in facts) > 100
     assert {world.version for world in worlds} == {0, 1, 2}
+
+
+def test_produces_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+
+    def answer(right: Any, *arguments: Any) -> int:
+        done: int = right(*arguments)
+        taken.append(done)
+        return done
+
+    replaced(monkeypatch, PlainProduce, "_replicate", answer)
+    for seed in range(10):
+        TransactionWorld(seed, swarm=True).run()
+    assert sum(taken) > 30
+
+
+def test_the_short_way_of_produce_answers_before_the_replicas_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def try_complete(right: Any, waiting: Any) -> bool:
+        waiting._settle(ErrorCode.NONE)
+        return True
+
+    replaced(monkeypatch, plain_produce._Uncommitted, "try_complete", try_complete)
+    found_in(TransactionWorld, "is acknowledged, and is not committed")
 
 
 def test_markers_go_out_before_the_decision_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:

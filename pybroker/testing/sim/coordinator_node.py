@@ -48,11 +48,13 @@ from pybroker.testing.sim.disk_logs import DiskLogs
 from pybroker.testing.sim.network import Call, Network
 from pybroker.testing.sim.raft_checks import InvariantError
 from pybroker.testing.sim.schedule import Schedule
+from pybroker.testing.sim.short_produce import ShortProduce, produce_frame
 from pybroker.testing.sim.trace import Trace, brief
 
 COORDINATORS: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)  # in the order in which their drivers are made
 WALL_MS: Final = 1_700_000_000_000  # when a run begins, by the brokers' clocks
 MAX_HOP_US: Final = 300  # from one thread to another
+MAX_TURN_US: Final = 1_000  # until every socket that was ready has had its turn
 MAX_LOAD_US: Final = 150_000
 
 CONFIG: Final = """
@@ -190,8 +192,6 @@ class SimRequest:
     client_id = "client"
 
     connection = SimpleNamespace(peer=("127.0.0.1", 1))
-    frame = memoryview(bytes(64))  # nothing that could be learned from
-    position = 0
 
     def __init__(self, network: Network, call: Call, unanswered: dict[Call, int]) -> None:
         assert call.version is not None, call.message
@@ -199,6 +199,8 @@ class SimRequest:
         self._network = network
         self._call = call
         self._unanswered = unanswered
+        if isinstance(call.message, produce.ProduceRequest):
+            self.frame, self.position = produce_frame(call.message, call.version, self.client_id)
 
     def make_room(self, size: int) -> None: ...
 
@@ -304,12 +306,12 @@ class CoordinatorBroker(BrokerNode):
         transaction = TransactionHandlers(self.transactions, self.groups, markers, lambda names: None, self.wall_ms)
         producer = ProducerHandlers(replicas, producer_ids, self.transactions.submit_with_id, lambda: 900_000)
         transactional_offset = TransactionalOffsetHandlers(self.groups, replicas, checks.submit, image_of, verifies)
+        produces = ProduceHandlers(replicas, TransactionalProduce(replicas, checks.submit, verifies))
+        self._short_produce = ShortProduce(produces.plain, partial(self.hop, MAX_TURN_US))
         self._handlers: dict[type[Message], Callable[[Any, Any], Any]] = {
             fetch.FetchRequest: self._fetches.handle_fetch,
             offsets.ListOffsetsRequest: self._offsets.handle_list_offsets,
-            produce.ProduceRequest: ProduceHandlers(
-                replicas, TransactionalProduce(replicas, checks.submit, verifies)
-            ).handle_produce,
+            produce.ProduceRequest: produces.handle_produce,
             groups.JoinGroupRequest: group.handle_join_group,
             groups.SyncGroupRequest: group.handle_sync_group,
             groups.HeartbeatRequest: group.handle_heartbeat,
@@ -421,7 +423,8 @@ class CoordinatorBroker(BrokerNode):
             return  # nobody is let in yet
         self.unanswered[call] = self.schedule.now_us
         request = SimRequest(self.network, call, self.unanswered)
-        answer = self._handlers[type(call.message)](request, call.message)
-        if answer is not None:
-            request.respond(answer)
+        if not (isinstance(call.message, produce.ProduceRequest) and self._short_produce.answer(request)):
+            answer = self._handlers[type(call.message)](request, call.message)
+            if answer is not None:
+                request.respond(answer)
         self.arm()
