@@ -168,9 +168,11 @@ class TestPorts:
 
 class TestAdvertised:
     def test_what_nobody_listens_on_cannot_be_reached(self, formatted: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
-        severity, message = only(formatted, advertised_listeners=f"PLAINTEXT://127.0.0.1:{port}")
+        with socket.socket() as silent:
+            # Nobody else can have the port meanwhile.
+            silent.bind(("127.0.0.1", 0))
+            port = silent.getsockname()[1]
+            severity, message = only(formatted, advertised_listeners=f"PLAINTEXT://127.0.0.1:{port}")
         assert severity == "error"
         assert f"PLAINTEXT://127.0.0.1:{port} cannot be reached from here: Connection refused" in message
 
