@@ -12,7 +12,7 @@ import pytest
 from interop.answers.case import Case, Pair, Step, family
 from interop.answers.group_steps import commit, committed, delete_groups, join, joined, leave, list_groups, member_id, stable
 from interop.answers.side import Side
-from interop.answers.steps import asks, on, pause, topic
+from interop.answers.steps import asks, eventually, on, pause, topic
 
 from pybroker.protocol.message import Message
 from pybroker.protocol.messages import consumer_groups
@@ -127,7 +127,9 @@ BEAT = [
     beating("a classic group of Connect", T, enter("=x", "other%"), *stable(protocol_type="connect"), enter(), list_groups()),
     beating("a group of simple consumers", T, enter("=x", "other%"), commit(on("t", 0, offset=3), version=8), enter(),
             committed(on("t", 0), version=8), list_groups()),
-    beating("a classic member in an emptied group", T, enter(), beat(epoch=-1), join(version=9), list_groups()),
+    # Apache Kafka asks for a member id before the change of the group is committed, and lists what is.
+    beating("a classic member in an emptied group", T, enter(), beat(epoch=-1), join(version=9),
+            eventually(list_groups(), lambda answer: "'classic'" in repr(answer))),
 ]  # fmt: skip
 
 DESCRIBE = [
