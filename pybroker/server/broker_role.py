@@ -28,6 +28,7 @@ from pybroker.log.open_segments import OpenSegments
 from pybroker.metadata.controller.features import CORDONED, METADATA_VERSION, SUPPORTED, metadata_version, unsupported
 from pybroker.metadata.delta import MetadataDelta
 from pybroker.metadata.image import MetadataImage
+from pybroker.network.acceptor import OS_DEFAULT
 from pybroker.network.headers import Apis
 from pybroker.network.socket_server import SocketServer
 from pybroker.protocol.messages import cluster
@@ -252,6 +253,7 @@ class BrokerRole:
                 sessions,
                 max_bytes=lambda: node_config.current.int("fetch.max.bytes"),
                 monotonic_ms=monotonic_ms,
+                makes_room=config.int("socket.send.buffer.bytes") != OS_DEFAULT,
             ),
             offsets=OffsetHandlers(replicas),
             metadata=MetadataHandlers(lambda: quorum.image, node_config, self._cluster_id, auto_topics, self._departed.listed),

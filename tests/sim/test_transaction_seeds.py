@@ -23,7 +23,6 @@ from pybroker.server.coordinators.log_writer import LogWriter
 from pybroker.server.coordinators.marker_sender import MarkerSender
 from pybroker.server.coordinators.transaction_checks import TransactionChecks
 from pybroker.server.handlers import plain_produce
-from pybroker.server.handlers.plain_produce import PlainProduce
 from pybroker.testing.sim.__main__ import main
 from pybroker.testing.sim.trace import Trace
 from pybroker.testing.sim.transaction_world import TransactionWorld
@@ -68,7 +67,7 @@ def test_produces_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
         taken.append(done)
         return done
 
-    replaced(monkeypatch, PlainProduce, "_replicate", answer)
+    replaced(monkeypatch, plain_produce.PlainProduce, "_replicate", answer)
     for seed in range(10):
         TransactionWorld(seed, swarm=True).run()
     assert sum(taken) > 30

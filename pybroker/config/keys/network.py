@@ -38,7 +38,7 @@ KEYS = (
     Key("queued.max.request.bytes",                         LONG,    -1,          ANY,                READ_ONLY,
         "How many bytes of requests may wait likewise; -1 for no limit."),
     Key("socket.send.buffer.bytes",                         INT,     102_400,     ANY,                READ_ONLY,
-        "The send buffer of accepted sockets; -1 leaves it to the system. Followers get 1 MiB at least."),
+        "The send buffer of accepted sockets; -1 leaves it to the system. Else followers get 1 MiB at least, if it may be."),
     Key("socket.receive.buffer.bytes",                      INT,     102_400,     ANY,                READ_ONLY,
         "The receive buffer of accepted sockets; -1 leaves it to the system."),
     Key("socket.request.max.bytes",                         INT,     104_857_600, at_least(1),        READ_ONLY,

@@ -59,12 +59,15 @@ class FetchHandlers:
         *,
         max_bytes: Callable[[], int],
         monotonic_ms: Callable[[], int],
+        makes_room: bool = True,
     ) -> None:
-        """`max_bytes` is what the broker sends at most in an answer; `monotonic_ms` the clock of the purgatory's timer."""
+        """`max_bytes` is what the broker sends at most in an answer; `monotonic_ms` the clock of the purgatory's timer;
+        without `makes_room` the send buffers of followers, too, are left to the system."""
         self._replicas = replicas
         self._sessions = sessions
         self._max_bytes = max_bytes
         self._monotonic_ms = monotonic_ms
+        self._makes_room = makes_room
 
     def handle_fetch(self, request: Request, message: FetchRequest) -> Answer:
         version = request.version
@@ -76,7 +79,7 @@ class FetchHandlers:
             replica_id, replica_epoch = message.replica_state.replica_id, message.replica_state.replica_epoch
         is_follower = replica_id >= 0
         now_ms = self._monotonic_ms()
-        if is_follower and message.session_epoch <= INITIAL_EPOCH:
+        if is_follower and message.session_epoch <= INITIAL_EPOCH and self._makes_room:
             request.make_room(FOLLOWER_ROOM_BYTES)
         context = self._sessions.context_for(message, version, self._name_of, now_ms, is_follower=is_follower)
         if context.error_code:

@@ -25,13 +25,14 @@ BROKER_MAX_BYTES = 10 * MIB
 class Fetcher:
     """The handlers over some replicas, and a client of them."""
 
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: Replicas, *, makes_room: bool = True) -> None:
         self.replicas = replicas
         self.handlers = FetchHandlers(
             replicas.manager,
             FetchSessions(10, random.Random(1).randrange),
             max_bytes=lambda: BROKER_MAX_BYTES,
             monotonic_ms=lambda: replicas.monotonic_ms,
+            makes_room=makes_room,
         )
 
     def request(
@@ -137,6 +138,14 @@ def test_room_is_made_for_the_answers_to_a_follower_once_in_a_session(
     request = fetch.request({0: 0}, replica_id=replica_id, session_epoch=session_epoch)
     fetch.ask(request)
     assert request.room_bytes == (FOLLOWER_ROOM_BYTES if is_made else 0)
+
+
+def test_no_room_is_made_where_it_is_left_to_the_system(replicas: Replicas) -> None:
+    replicas.create("orders")
+    fetch = Fetcher(replicas, makes_room=False)
+    request = fetch.request({0: 0}, replica_id=4, session_epoch=0)
+    fetch.ask(request)
+    assert request.room_bytes == 0
 
 
 def test_an_offset_out_of_range_does_not_wait(replicas: Replicas, fetch: Fetcher) -> None:
