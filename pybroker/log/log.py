@@ -137,7 +137,7 @@ class Log(StoredLog):
                 own = [RecordBatch(one[0]) for one in plain]
                 if not self._is_fresh(own[0]):
                     return []
-            offset, segment, _ = self._end
+            offset, segment, position = self._end
             offsets: list[int] = []
             stamped: list[StampedBatch] = []
             for data, length, count, max_timestamp, _ in plain:
@@ -160,11 +160,14 @@ class Log(StoredLog):
                 batch.base_offset, batch.partition_leader_epoch = first_offset, leader_epoch
                 self._take_in(batch, segment)
             self.producers.map_end_offset = self._data_end = end = stamped[done - 1][1] + 1
-            self._end = (end, segment, segment.size_bytes)
             if self._commits_at_once:
+                self._end = (end, segment, segment.size_bytes)
                 self.high_watermark = end
                 if self._first_unstable_offset is not None:
                     self._commit_all()
+            else:
+                self._remember_append(offsets[0], segment, position)
+                self._end = (end, segment, segment.size_bytes)
         return offsets
 
     def _is_fresh(self, batch: RecordBatch) -> bool:
@@ -349,7 +352,7 @@ class Log(StoredLog):
             kept = [segment for segment in self.segments if segment.base_offset <= offset]
             dropped = self.segments[len(kept) :]
             self.segments = tuple(kept)
-            self._reads = {}
+            self._forget_places()
             active = kept[-1]
             # On disk from the end backwards, and before anything is appended: what was dropped must not come back behind it.
             self._delete_segments(dropped[::-1])
@@ -379,7 +382,7 @@ class Log(StoredLog):
             self._delete_segments(dropped[::-1], at_once=True)
             segment = self._new_segment(offset, now_ms)
             self.segments = (segment,)
-            self._reads = {}
+            self._forget_places()
             self._end = (offset, segment, 0)
             self._data_end = offset
             self.leader_epochs.clear(flush=False)
@@ -426,7 +429,7 @@ class Log(StoredLog):
             if count == len(self.segments):
                 self.roll(now_ms)
             dropped, self.segments = self.segments[:count], self.segments[count:]
-            self._reads = {}
+            self._forget_places()
             logger.info(
                 "%s: deleting %d segments up to offset %d: %s", self.partition, count, self.segments[0].base_offset, reason
             )

@@ -18,6 +18,7 @@ from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.records.batch import RecordBatch
 
 REMEMBERED_READS: Final = 16
+REMEMBERED_APPENDS: Final = 64
 UNKNOWN_END: Final = 2**63 - 1
 
 _base_offset = attrgetter("base_offset")
@@ -52,6 +53,9 @@ class LogReader:
         self._end = (log_end_offset, self.segments[-1], self.segments[-1].size_bytes)
         # Where recent reads ended, since the next fetch of that consumer begins there: offset to (segment, position).
         self._reads: dict[int, tuple[Segment, int]] = {}
+        # Where the last appends to the active segment began, offset to position, of a log that has followers. Replaced before
+        # the end of the log whenever positions lose their meaning, so that whoever looks at the end first is never misled.
+        self._tail: tuple[Segment, dict[int, int]] = (self.segments[-1], {})
 
     @property
     def active(self) -> Segment:
@@ -114,6 +118,16 @@ class LogReader:
             return Fetched(found, first.base_offset, start, is_larger, _end_of(found, first, bound, following))
         return Fetched(None, offset, start)
 
+    def tail(self, offset: int, max_bytes: int) -> FileSlice | None:
+        """All from `offset` to the end of the log, if one of the last appends began there; None if not, or if it is more than
+        `max_bytes`: `read` then looks for it."""
+        _, active, size = self._end
+        segment, starts = self._tail
+        position = starts.get(offset)
+        if position is None or segment is not active or not 0 < size - position <= max_bytes:
+            return None
+        return FileSlice(active.file, position, size - position)
+
     def _limit_in(self, segment: Segment, bound: int, limit: int) -> int:
         """The position in `segment` before which every batch lies below the offset `bound`."""
         place = self._remembered(segment, bound, limit) or segment.locate(bound, limit)
@@ -132,6 +146,19 @@ class LogReader:
         if len(reads) >= REMEMBERED_READS:
             self._reads = reads = {}
         reads[offset] = (segment, position)
+
+    def _remember_append(self, offset: int, segment: Segment, position: int) -> None:
+        """By whoever appends, with the log's lock."""
+        tail, starts = self._tail
+        if tail is not segment or len(starts) >= REMEMBERED_APPENDS:
+            self._tail = (segment, {offset: position})
+        else:
+            starts[offset] = position
+
+    def _forget_places(self) -> None:
+        """Other batches will lie where some did. Before the end of the log changes."""
+        self._reads = {}
+        self._tail = (self.segments[-1], {})
 
     def aborted_transactions(self, fetch_offset: int, upper: int) -> list[AbortedTransaction]:
         """Those that a read_committed consumer must leave out of the offsets from `fetch_offset` to before `upper`."""

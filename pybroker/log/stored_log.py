@@ -204,7 +204,7 @@ class StoredLog(LogReader):
             gone = set(map(id, old))
             kept = [segment for segment in self.segments if id(segment) not in gone]
             self.segments = tuple(sorted([*kept, *new], key=_base_offset))
-            self._reads = {}
+            self._forget_places()
             starts = {segment.base_offset for segment in new}
             snapshots = []
             for segment in old:

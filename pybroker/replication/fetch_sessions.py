@@ -55,6 +55,10 @@ class WantedPartition:
         self.seen_high_watermark = -1
         self.seen_log_start_offset = -1
 
+    def is_told(self, high_watermark: int, log_start_offset: int) -> bool:
+        """Whether the client knows both already."""
+        return high_watermark == self.seen_high_watermark and log_start_offset == self.seen_log_start_offset
+
     def take_in(self, data: PartitionData) -> None:
         """Note what the client is told now."""
         # When an error has gone, the client hears of that too; and a follower whose log parted from ours only cuts it back.
@@ -127,6 +131,8 @@ class FetchContext:
 
     __slots__ = ("error_code", "partitions")
 
+    is_incremental = False  # an answer may leave out what has not changed
+
     def __init__(self, partitions: Sequence[WantedPartition], error_code: ErrorCode = ErrorCode.NONE) -> None:
         self.partitions = partitions
         self.error_code = error_code
@@ -157,6 +163,8 @@ class FullFetchContext(FetchContext):
 class IncrementalFetchContext(FetchContext):
     __slots__ = ("_epoch", "_session", "_sessions")
 
+    is_incremental = True
+
     def __init__(self, session: FetchSession, sessions: FetchSessions) -> None:
         super().__init__(list(session.partitions.values()))
         self._session = session
@@ -176,12 +184,11 @@ class IncrementalFetchContext(FetchContext):
             wanted, data = result
             if data.records:
                 served.append(wanted)
-            elif not (
-                data.high_watermark != wanted.seen_high_watermark
-                or data.log_start_offset != wanted.seen_log_start_offset
-                or data.error_code
-                or data.preferred_read_replica >= 0
-                or data.diverging_epoch is not None
+            elif (
+                wanted.is_told(data.high_watermark, data.log_start_offset)
+                and not data.error_code
+                and data.preferred_read_replica < 0
+                and data.diverging_epoch is None
             ):
                 continue
             wanted.take_in(data)

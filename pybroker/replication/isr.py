@@ -155,7 +155,8 @@ class Leadership:
             if replica != broker_id
         }
         # Whether the leader alone decides what is committed: everything that it appends.
-        self.is_alone = self._is_alone(now_ms, offsets)
+        self.is_alone = False
+        self._commits(now_ms, offsets.end_offset, offsets.min_insync_replicas)
 
     # What happens.
 
@@ -209,6 +210,31 @@ class Leadership:
             effects += self._advanced(now_ms, offsets)
         return effects
 
+    def follower_kept_up(
+        self,
+        now_ms: int,
+        replica_id: int,
+        replica_epoch: int,
+        fetch_offset: int,
+        log_start_offset: int,
+        end_offset: int,
+        min_insync_replicas: int,
+    ) -> int | None:
+        """`follower_fetched` of one that is in sync, while nothing is proposed, in few steps: up to where everything is committed
+        by now. None, with nothing done, if it is another case."""
+        follower = self.followers.get(replica_id)
+        broker = self._broker_of(replica_id)
+        if (
+            follower is None
+            or broker is None
+            or broker.epoch != replica_epoch
+            or self.pending is not None
+            or replica_id not in self.isr
+        ):
+            return None
+        follower.fetched(now_ms, fetch_offset, log_start_offset, replica_epoch, end_offset)
+        return self._commits(now_ms, end_offset, min_insync_replicas)
+
     def lag_checked(self, now_ms: int, offsets: LogOffsets) -> list[Effect]:
         """Now and then: followers that have not caught up for too long leave the ISR."""
         effects: list[Effect] = []
@@ -249,7 +275,7 @@ class Leadership:
     # What follows.
 
     def is_under_min_isr(self, min_insync_replicas: int) -> bool:
-        return len(self.isr) < self.needed(min_insync_replicas)
+        return len(self.isr) < min_insync_replicas and len(self.isr) < self.needed(min_insync_replicas)
 
     def needed(self, min_insync_replicas: int) -> int:
         """More than there are cannot be asked for (KIP-966)."""
@@ -297,27 +323,29 @@ class Leadership:
             if follower.broker_id in self.isr and not follower.is_caught_up(end_offset, now_ms, self._max_lag_ms)
         ]
 
-    def _holds_back(self, follower: Follower, now_ms: int, offsets: LogOffsets) -> bool:
+    def _holds_back(self, follower: Follower, now_ms: int, end_offset: int) -> bool:
         """Whether nothing is committed that it does not have: it is in sync, or about to be, and would never get there if
         the leader ran away from it."""
         return follower.broker_id in self.maximal_isr or (
-            follower.is_caught_up(offsets.end_offset, now_ms, self._max_lag_ms) and self._is_eligible(follower)
-        )
-
-    def _is_alone(self, now_ms: int, offsets: LogOffsets) -> bool:
-        return not self.is_under_min_isr(offsets.min_insync_replicas) and not any(
-            self._holds_back(follower, now_ms, offsets) for follower in self.followers.values()
+            follower.is_caught_up(end_offset, now_ms, self._max_lag_ms) and self._is_eligible(follower)
         )
 
     def _advanced(self, now_ms: int, offsets: LogOffsets) -> list[Effect]:
-        self.is_alone = False
-        if self.is_under_min_isr(offsets.min_insync_replicas):
-            return []
-        committed = offsets.end_offset
-        is_alone = True
-        for follower in self.followers.values():
-            if self._holds_back(follower, now_ms, offsets):
-                is_alone = False
-                committed = min(committed, follower.end_offset)
-        self.is_alone = is_alone
+        committed = self._commits(now_ms, offsets.end_offset, offsets.min_insync_replicas)
         return [AdvanceHighWatermark(committed)] if committed > offsets.high_watermark else []
+
+    def _commits(self, now_ms: int, end_offset: int, min_insync_replicas: int) -> int:
+        """Up to where everything is on all that count, and whether that is the leader alone; NO_OFFSET if they are too few."""
+        self.is_alone = False
+        if self.is_under_min_isr(min_insync_replicas):
+            return NO_OFFSET
+        committed = end_offset
+        is_alone = True
+        maximal_isr = self.maximal_isr
+        for broker_id, follower in self.followers.items():
+            if broker_id in maximal_isr or self._holds_back(follower, now_ms, end_offset):
+                is_alone = False
+                if follower.end_offset < committed:
+                    committed = follower.end_offset
+        self.is_alone = is_alone
+        return committed

@@ -20,7 +20,7 @@ from pybroker.log.log import NOT_PLAIN, Appended, Log
 from pybroker.log.producer_entry import AppendOrigin
 from pybroker.metadata.image import UNASSIGNED_DIRECTORY, BrokerState, PartitionState
 from pybroker.protocol.errors import ErrorCode, KafkaError
-from pybroker.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from pybroker.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, FetchPartition, PartitionData
 from pybroker.replication.fetcher import Position, truncation_offset
 from pybroker.replication.isr import AdvanceHighWatermark, Effect, IsrProposal, IsrUpdated, Leadership, LogOffsets
 
@@ -204,6 +204,37 @@ class Partition:
                 now_ms, replica_id, replica_epoch, fetch_offset, log_start_offset, self._offsets()
             )
             return self._settle(leadership, effects)
+
+    def follower_kept_up(self, asked: FetchPartition, replica_id: int, replica_epoch: int) -> bool | None:
+        """`follower_fetched` in few steps, for a follower in sync that asks for what it needs next, as it does under load: whether
+        more is committed now. None, with nothing done, if something else has to be looked at first."""
+        epoch, offset = asked.current_leader_epoch, asked.fetch_offset
+        if asked.last_fetched_epoch != epoch or self.is_alone:
+            return None
+        with self.lock:
+            leadership, log = self.leadership, self.log
+            end_offset = log.log_end_offset
+            if (
+                leadership is None
+                or self.is_alone
+                or epoch != leadership.leader_epoch
+                or not log.is_led_in(epoch)
+                or not log.log_start_offset <= offset <= end_offset
+            ):
+                return None
+            committed = leadership.follower_kept_up(
+                self._company.monotonic_ms(),
+                replica_id,
+                replica_epoch,
+                offset,
+                asked.log_start_offset,
+                end_offset,
+                log.config.min_insync_replicas,
+            )
+            if committed is None or committed <= log.high_watermark:
+                return None if committed is None else False
+            log.set_high_watermark(committed)
+            return True
 
     def lag_checked(self) -> list[Effect]:
         with self.lock, self.log.lock:

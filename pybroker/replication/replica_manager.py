@@ -346,7 +346,13 @@ class ReplicaManager:
         """`leader_epoch`: in which it was found that the follower may fetch, and that `fetch_offset` is where the two agree."""
         effects = partition.follower_fetched(leader_epoch, replica_id, replica_epoch, fetch_offset, log_start_offset)
         self._run(partition, effects)
-        if self.deletes.has_watchers(partition.topic_partition):
+        self.follower_seen(partition)
+
+    def follower_seen(self, partition: Partition, *, is_advanced: bool = False) -> None:
+        """A follower fetched, as it had to; `is_advanced`: more is committed by that."""
+        if is_advanced:
+            self.committed_more(partition)
+        if self.deletes:
             self.deletes.check(partition.topic_partition)
 
     def holds_back(self, partition: Partition, replica_id: int) -> bool:
@@ -390,11 +396,14 @@ class ReplicaManager:
         """The high watermark has moved: whoever waits for that is to look again."""
         name = partition.topic_partition
         self.produces.check(name)
-        self.fetches.check(name)
-        self.deletes.check(name)
-        on_committed = self._on_committed.get(name)
-        if on_committed is not None:
-            on_committed()
+        if self.fetches:
+            self.fetches.check(name)
+        if self.deletes:
+            self.deletes.check(name)
+        if self._on_committed:
+            on_committed = self._on_committed.get(name)
+            if on_committed is not None:
+                on_committed()
 
     def watch_commits(self, name: TopicPartition, on_committed: Callable[[], None] | None) -> None:
         """Have `on_committed` called, on any thread, whenever more of the partition may be committed; None ends that."""

@@ -185,12 +185,66 @@ def test_a_fetch_that_was_looked_at_in_the_epoch_before_says_nothing_in_this_one
             brokers.lead(1, isr=(1, 2))  # epoch 2; broker 1 hears of both at once
             return found
 
+        monkeypatch.setattr(Partition, "follower_kept_up", lambda *_: None)  # the way of those that need more care
         monkeypatch.setattr(Partition, "read", read_and_hear)
         brokers.answer(source, request)
         assert committed(brokers, 1) == 0
         brokers.fetch(2, times=3)
         assert brokers[2].values == ["a"]
         assert committed(brokers, 1) == 1
+
+
+def test_nor_does_one_that_is_about_to_be_looked_at_when_the_epoch_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Brokers(tmp_path, 1, 2, 3) as brokers:
+        brokers.lead(1, isr=(1, 2, 3))
+        brokers.produce(1, b"a")
+        brokers.fetch(2)
+        source, request, _ = brokers[2].asked.pop(0)
+        kept_up = Partition.follower_kept_up
+        found = []
+
+        def hear_and_look(partition: Partition, *arguments: Any) -> Any:
+            monkeypatch.undo()
+            brokers.lead(3, isr=(1, 2, 3), heard_by=(2, 3))
+            brokers.lead(1, isr=(1, 2))
+            found.append(kept_up(partition, *arguments))
+            return found[-1]
+
+        monkeypatch.setattr(Partition, "follower_kept_up", hear_and_look)
+        brokers.answer(source, request)
+        assert found == [None]
+        assert committed(brokers, 1) == 0
+
+
+def test_what_is_committed_when_followers_keep_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short way of a fetch says the same as the long one."""
+    seen = []
+    for is_short in (True, False):
+        with Brokers(tmp_path / str(is_short), 1, 2, 3) as brokers, monkeypatch.context() as patch:
+            taken: list[bool | None] = []
+            kept_up = Partition.follower_kept_up
+
+            def noted(partition: Partition, *arguments: Any, is_short: bool = is_short) -> bool | None:
+                taken.append(kept_up(partition, *arguments) if is_short else None)
+                return taken[-1]
+
+            patch.setattr(Partition, "follower_kept_up", noted)
+            brokers.lead(1, isr=(1, 2, 3))
+            steps = []
+            for round in range(4):
+                brokers.produce(1, *(f"{round}-{number}".encode() for number in range(round + 1)))
+                for follower in (2, 3, 3, 2, 2):
+                    brokers.fetch(follower)
+                    steps.append((committed(brokers, 1), committed(brokers, follower), len(brokers[follower].values)))
+            brokers.register(2, epoch=99)  # it says that it has come anew, though it goes on asking as it did before
+            brokers.produce(1, b"last")
+            brokers.fetch(3, times=3)
+            steps.append((committed(brokers, 1), committed(brokers, 3), len(brokers[3].values)))
+            seen.append(steps)
+            assert (True in taken, False in taken) == (is_short, is_short)
+    assert seen[0] == seen[1]
 
 
 def test_a_fetch_of_a_former_life_of_the_follower_says_nothing_of_this_one(tmp_path: Path) -> None:
