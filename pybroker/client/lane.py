@@ -28,7 +28,7 @@ from typing import Any, Final, Protocol
 from pybroker.base.address import Address
 from pybroker.client.exchange import Answered, AskAgain, BadResponseError, Exchange, UnsupportedError
 from pybroker.client.request_error import Failure, RequestError
-from pybroker.network.framing import Framer
+from pybroker.network.framing import Framer, Spares
 from pybroker.network.loop_thread import LoopThread
 from pybroker.network.transport import Transport
 from pybroker.protocol.message import Message
@@ -123,7 +123,8 @@ class Lane:
         self._socket: socket.socket | None = None
         self._transport: Transport | None = None
         self._exchange: Exchange[Ask] = Exchange(settings.client_id)
-        self._framer = Framer(settings.max_response_bytes, None, "response")
+        self._spares = Spares()
+        self._framer = Framer(settings.max_response_bytes, self._spares, "response", believes=True)
         self._unsent = bytearray()
 
     # Sending
@@ -272,7 +273,7 @@ class Lane:
         self._thread.watch(transport.fd, self)
         self._thread.add_reader(transport.fd, self.on_readable)
         self._exchange = Exchange(settings.client_id)
-        self._framer = Framer(settings.max_response_bytes, None, "response")
+        self._framer = Framer(settings.max_response_bytes, self._spares, "response", believes=True)
         self.state = State.GREETING
         self._write(self._exchange.hello())
 
@@ -294,7 +295,7 @@ class Lane:
         transport, framer, buffer = self._transport, self._framer, self._thread.buffer
         assert transport is not None
         try:
-            if framer.is_empty:
+            if framer.reads_plainly:
                 count = transport.receive_into(buffer)
             else:
                 count = transport.receive_scattered(framer.spaces(buffer))
@@ -316,9 +317,16 @@ class Lane:
         # Whoever is answered may hold locks meanwhile.
         was_handling, thread.is_handling = thread.is_handling, True
         try:
-            for frame in frames:
-                # The next read overwrites the shared buffer, and whoever is answered may keep what it gets.
-                self._receive(memoryview(bytearray(frame)) if frame.obj is buffer.obj else frame)
+            while frames:
+                frame = frames.pop(0)
+                own: Any = frame.obj
+                if own is buffer.obj:
+                    # The next read overwrites the shared buffer, and whoever is answered may keep what it gets.
+                    self._receive(memoryview(bytearray(frame)))
+                else:
+                    self._receive(frame)
+                    del frame
+                    self._spares.give_if_free(own)
                 if self._transport is not transport:
                     return
         except BadResponseError as error:

@@ -14,6 +14,7 @@ from pybroker.base.filesystem import Buffer
 from pybroker.config.types import LONG_MAX
 from pybroker.log.log_config import LogConfig
 from pybroker.log.producer_entry import AppendOrigin
+from pybroker.log.segment import StampedBatch
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.records import crc
 from pybroker.protocol.records.batch import (
@@ -33,6 +34,9 @@ _CODEC_BITS = 0x07
 
 # A batch header without leader epoch and base timestamp.
 _unpack_plain = Struct(">qi4xbIhi8xqqhii").unpack_from
+
+# One without attributes, base timestamp, and what is behind the id of the producer.
+_unpack_fetched = Struct(">qiibI2xi8xqq").unpack_from
 
 # The batch, its length as it says it, how many records it has, their highest timestamp, the id of its producer. A plain tuple:
 # every append makes one.
@@ -78,6 +82,34 @@ def plain_batches(
             producer, following = producer_id, (epoch, (sequence + count) & MAX_SEQUENCE)
         plain.append((data, length, count, max_timestamp, producer_id))
     return plain
+
+
+def fetched_batches(records: memoryview, end_offset: int, leader_epoch: int) -> tuple[list[StampedBatch], list[RecordBatch]]:
+    """The batches that a leader sent to a log which ends at `end_offset` in `leader_epoch`: all of them, and those of producers
+    that keep count. None at all if some of them need more care: broken, of a later epoch, not behind one another, cut off.
+    """
+    stamped: list[StampedBatch] = []
+    of_producers: list[RecordBatch] = []
+    start, size = 0, len(records)
+    crc32c = crc.crc32c
+    while size - start >= HEADER_BYTES:
+        base_offset, length, epoch, magic, crc_stated, last_delta, max_timestamp, producer_id = _unpack_fetched(records, start)
+        end = start + LOG_OVERHEAD + length
+        if (
+            magic != MAGIC
+            or epoch != leader_epoch
+            or base_offset < end_offset
+            or last_delta < 0
+            or not start + HEADER_BYTES <= end <= size
+            or crc32c(records[start + CRC_START : end]) != crc_stated
+        ):
+            return [], []
+        end_offset = base_offset + last_delta + 1
+        stamped.append((records[start:end], end_offset - 1, max_timestamp))
+        if producer_id >= 0:
+            of_producers.append(RecordBatch(records, start))
+        start = end
+    return (stamped, of_producers) if start == size else ([], [])
 
 
 def prepare_batch(records: Buffer, config: LogConfig, now_ms: int, origin: AppendOrigin) -> RecordBatch:

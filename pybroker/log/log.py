@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from pybroker.base.filesystem import Buffer
-from pybroker.log.appending import plain_batches, prepare_batch
+from pybroker.config.types import LONG_MAX
+from pybroker.log.appending import fetched_batches, plain_batches, prepare_batch
 from pybroker.log.producer_entry import AppendOrigin
 from pybroker.log.retention import expired_segments
 from pybroker.log.segment import Segment, StampedBatch
@@ -186,6 +187,32 @@ class Log(StoredLog):
         except KafkaError:
             return False
 
+    def append_fetched(self, records: memoryview) -> bool:
+        """`append_as_follower` in few steps, as it is under load: whole batches, in the epoch of the last one, that the active
+        segment has room for. False, with nothing done, where that is not so."""
+        leader_epoch = self.leader_epochs.latest_epoch
+        config = self.config
+        if leader_epoch is None or config.flush_messages < LONG_MAX:
+            return False
+        first_offset = self._end[0]
+        batches, of_producers = fetched_batches(records, first_offset, leader_epoch)
+        if not batches:
+            return False
+        with self.lock:
+            end, segment, _ = self._end
+            if self._is_closed or end != first_offset or self.leader_epochs.latest_epoch != leader_epoch:
+                return False
+            for batch in of_producers:
+                self.producers.check(batch, AppendOrigin.REPLICATION)
+            roll_ms = config.roll_ms - self._jitter_ms
+            if not segment.append_plain(batches, first_offset, config.segment_bytes, roll_ms, records):
+                return False
+            for batch in of_producers:
+                self._take_in(batch, segment)
+            self.producers.map_end_offset = self._data_end = end = batches[-1][1] + 1
+            self._end = (end, segment, segment.size_bytes)
+        return True
+
     def append_as_follower(self, records: Buffer, now_ms: int) -> Appended:
         """Append the whole batches in `records` with the offsets and epochs that the leader gave them."""
         batches = list(iter_batches(records))
@@ -308,8 +335,9 @@ class Log(StoredLog):
         """Bounded by the log's start and end; transactions decided below it become stable."""
         with self.lock:
             self.high_watermark = max(self.log_start_offset, min(offset, self._end[0]))
-            self.producers.on_high_watermark_updated(self.high_watermark)
-            self._first_unstable_offset = self.producers.first_unstable_offset
+            if self._first_unstable_offset is not None:
+                self.producers.on_high_watermark_updated(self.high_watermark)
+                self._first_unstable_offset = self.producers.first_unstable_offset
 
     def _commit_all(self) -> None:
         """No other replica has to be waited for: the high watermark is the end of the log."""

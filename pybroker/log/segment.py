@@ -172,9 +172,16 @@ class Segment:
             raise
         self.size_bytes = position
 
-    def append_plain(self, batches: Sequence[StampedBatch], first_offset: int, segment_bytes: int, roll_ms: int) -> int:
+    def append_plain(
+        self,
+        batches: Sequence[StampedBatch],
+        first_offset: int,
+        segment_bytes: int,
+        roll_ms: int,
+        whole: memoryview | None = None,
+    ) -> int:
         """As `append`, of as many of `batches` as need no new segment, by one write; 0, with nothing done, if not even the
-        first fits or files would have to be opened."""
+        first fits or files would have to be opened. Where they lie one behind the other in `whole`, all or none."""
         file, started, highest = self._file, self._rolling_timestamp, self._max
         if file is None or started is None or highest is None:
             return 0
@@ -188,10 +195,10 @@ class Segment:
             if position > segment_bytes or max_timestamp > latest or last_offset > last:
                 break
             pieces.append(data)
-        if not pieces:
+        if not pieces or (whole is not None and len(pieces) < len(batches)):
             return 0
         try:
-            file.write(start, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            file.write(start, pieces[0] if len(pieces) == 1 else b"".join(pieces) if whole is None else whole)
         except OSError:
             self._is_longer = True
             raise

@@ -171,7 +171,7 @@ class Connection:
         buffer = thread.buffer
         is_start = framer.is_empty
         try:
-            if is_start:
+            if framer.reads_plainly:
                 count = self._transport.receive_into(buffer)
             else:
                 count = self._transport.receive_scattered(framer.spaces(buffer))

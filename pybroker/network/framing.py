@@ -1,9 +1,9 @@
 """Cutting a stream of bytes into frames: a length of four bytes, then so many bytes. Pure: no socket is seen here.
 
 Whole frames are views of the buffer that was read into. The beginning of one that is not whole yet is kept, and the rest of
-it is read right behind: first into `spaces`, then it is told to `feed`. What is kept grows with the bytes that have come,
-never with the length that was claimed; but of a node that we ourselves connected to, the length is believed, and a long
-answer is read to where it stays.
+it is read right behind: first into `spaces`, then it is told to `feed`. Behind a large frame another one is expected, and read
+to where it will stay, so that its bytes are not copied. What is kept grows with the bytes that have come, never with the length
+that was claimed; but of a node that we ourselves connected to, the length is believed.
 """
 
 from __future__ import annotations
@@ -52,6 +52,15 @@ class Spares:
         self._bytes -= capacity
         return buffers.pop()
 
+    def give_if_free(self, buffer: bytearray) -> None:
+        """As `give`, if nobody has a view of `buffer` any more."""
+        try:
+            # As long as there is one, the buffer cannot be resized.
+            buffer.append(buffer.pop())
+        except BufferError:
+            return
+        self.give(buffer)
+
     def give(self, buffer: bytearray) -> None:
         """Nobody looks at `buffer` any more."""
         capacity = len(buffer)
@@ -69,9 +78,13 @@ def _capacity(size: int) -> int:
 
 class Framer:
     __slots__ = (
+        "_ahead",
+        "_believes",
         "_ceiling",
+        "_expected",
         "_head",
         "_kind",
+        "_length",
         "_max_bytes",
         "_partial",
         "_room",
@@ -79,31 +92,42 @@ class Framer:
         "_spares",
         "error",
         "is_empty",
+        "reads_plainly",
     )
 
-    def __init__(self, max_bytes: int, spares: Spares | None, kind: str = "request") -> None:
-        """Without `spares` every frame that does not come whole gets a buffer of its length, which is its own."""
+    def __init__(self, max_bytes: int, spares: Spares, kind: str = "request", *, believes: bool = False) -> None:
+        """With `believes` a length is taken for true: a frame that does not come whole gets a buffer for all of it at once."""
         self._max_bytes = max_bytes
         self._spares = spares
         self._kind = kind
+        self._believes = believes
         self._ceiling = min(max_bytes, _SUSPICIOUS - 1)
         self._head = b""  # of a frame of which not even the length is whole
         self._partial: bytearray | None = None
         self._room = 0  # where the next byte goes in it
         self._size = 0  # of the frame it will be
-        self.is_empty = True  # nothing is kept: `spaces` need not be asked
+        self._expected = 0  # the size of the last frame, if it was a large one
+        self._length = bytearray(LENGTH_BYTES)
+        self._ahead: bytearray | None = None  # what was given out as space for a frame that is expected
+        self.is_empty = True  # nothing is kept
+        self.reads_plainly = True  # `spaces` need not be asked: the shared buffer is all
         self.error: str | None = None  # why nothing after the frames given out so far can be read
 
     def spaces(self, buffer: memoryview) -> list[memoryview]:
         """Where to read into, in this order, `buffer` being the shared one."""
         partial = self._partial
         if partial is None:
+            if self.is_empty and self._expected:
+                ahead = self._ahead or self._buffer(self._expected, self._expected)
+                self._ahead = ahead
+                # Of requests, of which one follows the other, no more than this one: the next has a place of its own.
+                return [memoryview(self._length), memoryview(ahead) if self._believes else memoryview(ahead)[: self._expected]]
             kept = len(self._head)
             buffer[:kept] = self._head
             return [buffer[kept:]]
         room, size = self._room, self._size
         if room == len(partial):
-            partial = self._buffer(2 * room)
+            partial = self._buffer(size, 2 * room)
             partial[:room] = self._partial  # type: ignore[assignment]
             self._partial = partial
         free = memoryview(partial)[room:size]
@@ -112,7 +136,9 @@ class Framer:
     def feed(self, buffer: memoryview, count: int) -> list[memoryview]:
         """`count` bytes were read into `buffer`, or into `spaces` of it: the frames that are now whole."""
         frames: list[memoryview] = []
-        if not self.is_empty:
+        if self._ahead is not None:
+            frames, buffer, count = self._feed_ahead(self._ahead, count)
+        elif not self.is_empty:
             partial = self._partial
             if partial is None:
                 count += len(self._head)
@@ -123,11 +149,9 @@ class Framer:
                 self._room += taken
                 if self._room < size:
                     return frames
-                view = memoryview(partial)
-                frames.append(view if len(partial) == size else view[:size])
-                self._partial = None
+                frames.append(self._whole(partial, size))
                 count -= taken
-            self.is_empty = True
+            self.is_empty = self.reads_plainly = True
         position = 0
         ceiling = self._ceiling
         while count - position >= LENGTH_BYTES:
@@ -140,10 +164,42 @@ class Framer:
                 self._keep(buffer[start:count], size)
                 return frames
             frames.append(buffer[start:position])
+            self._expected = 0
         if position < count:
             self._head = bytes(buffer[position:count])
-            self.is_empty = False
+            self.is_empty = self.reads_plainly = False
+        elif self._expected:
+            self.reads_plainly = False
         return frames
+
+    def _feed_ahead(self, ahead: bytearray, count: int) -> tuple[list[memoryview], memoryview, int]:
+        """What was expected has come, or something else: a whole frame, if there is one, and what lies behind it, apart."""
+        self._ahead = None
+        self.reads_plainly = True
+        come = count - LENGTH_BYTES
+        size = _length(self._length)[0] if come >= 0 else -1
+        if not 0 <= come <= size <= self._ceiling:
+            # Less than a length, no length, or a smaller frame than the last: as if it were read in the usual way.
+            self._expected = 0
+            apart = memoryview(self._length + memoryview(ahead)[: max(0, come)])
+            self._spares.give(ahead)
+            return [], apart, count
+        if come == size:
+            return [self._whole(ahead, size)], memoryview(ahead)[:0], 0
+        self._partial, self._room, self._size = ahead, come, size
+        self.is_empty = self.reads_plainly = False
+        return [], memoryview(ahead)[:0], 0
+
+    def _whole(self, buffer: bytearray, size: int) -> memoryview:
+        """The frame of `size` bytes that `buffer` now holds."""
+        self._partial = None
+        if size < _SPARE_FROM or size > _SPARE_TO:
+            self._expected = 0
+        else:
+            # The next answer may be a longer one again.
+            self._expected = max(size, self._expected * 7 // 8) if self._believes else size
+        view = memoryview(buffer)
+        return view if len(buffer) == size else view[:size]
 
     def progress(self) -> str | None:
         """How much of an unfinished frame has come, in words."""
@@ -157,16 +213,14 @@ class Framer:
         come = len(start)
         self._room = come
         self._size = size
-        self._partial = partial = self._buffer(max(_AT_FIRST, 2 * come))
+        self._partial = partial = self._buffer(size, max(_AT_FIRST, 2 * come))
         partial[:come] = start
-        self.is_empty = False
+        self.is_empty = self.reads_plainly = False
 
-    def _buffer(self, at_most: int) -> bytearray:
-        """For the whole frame if its length is believed or there is a spare one, else of `at_most` bytes."""
-        if self._spares is None:
-            return bytearray(self._size)
-        capacity = _capacity(self._size)
-        return self._spares.take(capacity) or bytearray(capacity if at_most >= self._size else at_most)
+    def _buffer(self, size: int, at_most: int) -> bytearray:
+        """For a whole frame of `size` if its length is believed or there is a spare one, else of `at_most` bytes."""
+        capacity = _capacity(size)
+        return self._spares.take(capacity) or bytearray(capacity if at_most >= size or self._believes else at_most)
 
     def _is_wrong(self, buffer: memoryview, position: int, size: int) -> bool:
         foreign = describe_foreign(bytes(buffer[position : position + LENGTH_BYTES]))

@@ -298,11 +298,11 @@ class Partition:
     def append_fetched(self, leader_epoch: int, fetch_offset: int, data: PartitionData, now_ms: int) -> bool | None:
         """Append what the leader sent for `fetch_offset`; whether more is committed here now, None if it came too late."""
         with self.lock:
-            log = self.log
-            if not self.follows_in(leader_epoch) or log.log_end_offset != fetch_offset:
+            log, records = self.log, data.records
+            if self.is_leader or self.leader_epoch != leader_epoch or log.log_end_offset != fetch_offset:
                 return None
-            if data.records:
-                log.append_as_follower(data.records, now_ms)
+            if records and not log.append_fetched(memoryview(records)):
+                log.append_as_follower(records, now_ms)
             # What was committed once stays so, even if a new leader does not know it yet.
             high_watermark = min(data.high_watermark, log.log_end_offset)
             is_advanced = high_watermark > log.high_watermark

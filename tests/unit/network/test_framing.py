@@ -25,7 +25,7 @@ class Stream:
 
     def receive(self, data: bytes) -> None:
         while data and self.framer.error is None:
-            spaces = [self.buffer] if self.framer.is_empty else self.framer.spaces(self.buffer)
+            spaces = [self.buffer] if self.framer.reads_plainly else self.framer.spaces(self.buffer)
             count = 0
             for space in spaces:
                 piece, data = data[: len(space)], data[len(space) :]
@@ -187,7 +187,7 @@ def test_foreign_protocols() -> None:
 
 
 def test_the_length_of_a_node_that_we_connected_to_is_believed_and_its_answer_stays_where_it_is_read_to() -> None:
-    framer = Framer(1 << 30, None, "response")
+    framer = Framer(1 << 30, Spares(), "response", believes=True)
     buffer = memoryview(bytearray(1024))
     buffer[:1000] = (5000).to_bytes(4, "big") + b"a" * 996
     assert framer.feed(buffer, 1000) == []
@@ -201,7 +201,7 @@ def test_the_length_of_a_node_that_we_connected_to_is_believed_and_its_answer_st
 
 
 def test_a_tls_listener_that_was_spoken_to_in_plain_is_recognised() -> None:
-    framer = Framer(1 << 30, None, "response")
+    framer = Framer(1 << 30, Spares(), "response", believes=True)
     buffer = memoryview(bytearray(b"\x15\x03\x03\x00\x02\x02\x46"))
     assert framer.feed(buffer, len(buffer)) == []
     assert framer.error == "this is a TLS alert, not a Kafka response"
