@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import pybroker
@@ -23,7 +23,8 @@ from pybroker.protocol.wire import read_unknown_tags
 SOFTWARE_NAME: Final = "pybroker"
 MAX_CORRELATION_ID: Final = 2**31 - 1
 
-_PREFIX: Final = struct.Struct(">ihhih").pack  # size, api key, version, correlation id, length of the client id
+_PREFIX: Final = struct.Struct(">ihhi").pack  # size, api key, version, correlation id
+_CLIENT_BYTES: Final = struct.Struct(">h").pack
 _put_size: Final = struct.Struct(">i").pack_into
 _correlation_id: Final = struct.Struct(">i").unpack_from
 _error_code: Final = struct.Struct(">h").unpack_from
@@ -56,10 +57,18 @@ class AskAgain(NamedTuple):
     hello: bytearray
 
 
-class _Asked(NamedTuple, Generic[T]):
-    correlation_id: int
+class _Way(NamedTuple):
+    """How a kind of request goes to this node, and its answer comes back."""
+
     api: Api
     version: int
+    header_end: bytes  # the client id, its length before it, and no tags
+    encode: Callable[[Any, bytearray, None], None]
+
+
+class _Asked(NamedTuple, Generic[T]):
+    correlation_id: int
+    way: _Way
     token: T
 
 
@@ -75,6 +84,7 @@ class Exchange(Generic[T]):
         self._next_correlation_id = 0
         self._hello: _Asked[None] | None = None
         self._asked: deque[_Asked[T]] = deque()
+        self._ways: dict[tuple[type[Message], Versions | None], _Way] = {}
 
     @property
     def in_flight(self) -> int:
@@ -86,24 +96,34 @@ class Exchange(Generic[T]):
 
     def hello(self, version: int = ApiVersionsRequest.VERSIONS.high) -> bytearray:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=pybroker.__version__)
-        self._hello = _Asked(self._take_id(), _API_VERSIONS, version, None)
-        return self._encode(request, _API_VERSIONS, version, self._hello.correlation_id)
+        self._hello = _Asked(self._take_id(), self._way(_API_VERSIONS, version), None)
+        return _encode(request, self._hello.way, self._hello.correlation_id)
 
     def ask(self, request: Message, versions: Versions | None, token: T) -> bytearray:
         """The bytes to send; `versions` are those that can say what the request means, by default all stable ones.
 
         UnsupportedError, with nothing remembered, if there is no way to say it.
         """
+        way = self._ways.get((type(request), versions))
+        if way is None:
+            way = self._ways[type(request), versions] = self._find_way(request, versions)
+        try:
+            frame = _encode(request, way, self._next_correlation_id)
+        except ProtocolError as error:
+            raise UnsupportedError(f"{way.api.name} v{way.version}, the newest of both sides: {error}") from error
+        self._asked.append(_Asked(self._take_id(), way, token))
+        return frame
+
+    def _find_way(self, request: Message, versions: Versions | None) -> _Way:
         assert self.versions is not None, "a request before the versions are known"
         assert request.KEY is not None, f"{type(request).__name__} is no request"
         api = API_BY_KEY[request.KEY]
-        version = _common_version(api, versions or api.stable_versions, self.versions)
-        try:
-            frame = self._encode(request, api, version, self._next_correlation_id)
-        except ProtocolError as error:
-            raise UnsupportedError(f"{api.name} v{version}, the newest of both sides: {error}") from error
-        self._asked.append(_Asked(self._take_id(), api, version, token))
-        return frame
+        return self._way(api, _common_version(api, versions or api.stable_versions, self.versions))
+
+    def _way(self, api: Api, version: int) -> _Way:
+        tags = b"\0" if api.request_header_version(version) == 2 else b""
+        header_end = _CLIENT_BYTES(len(self._client_id)) + self._client_id + tags
+        return _Way(api, version, header_end, encoder(api.request, version))
 
     def receive(self, frame: memoryview) -> Answered[T] | Greeted | AskAgain:
         """What the frame, one whole response, means. Records in the message are views of it."""
@@ -116,22 +136,23 @@ class Exchange(Generic[T]):
             return self._greeted(asked, frame)
         if not self._asked:
             raise BadResponseError(f"a response with the correlation id {correlation_id}, though nothing was asked")
-        _check_id(correlation_id, self._asked[0])
         answered = self._asked[0]
-        response = read_response(answered.api, answered.version, frame)
+        _check_id(correlation_id, answered)
+        response = read_response(answered.way.api, answered.way.version, frame)
         self._asked.popleft()
         return Answered(answered.token, response)
 
     def _greeted(self, asked: _Asked[None], frame: memoryview) -> Greeted | AskAgain:
         error_code = ErrorCode.NONE.value if len(frame) < 6 else _error_code(frame, 4)[0]
-        if error_code == ErrorCode.UNSUPPORTED_VERSION and asked.version > 0:
+        version = asked.way.version
+        if error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
             # Answered in v0 whatever was asked. A node that is too old to tell what it knows knows v0.
-            response = read_response(asked.api, 0, frame)
+            response = read_response(_API_VERSIONS, 0, frame)
             known = _ranges(response).get(API_VERSIONS_KEY, Versions(0, 0))
-            return AskAgain(self.hello(min(known.high, asked.version - 1)))
-        response = read_response(asked.api, asked.version, frame)
+            return AskAgain(self.hello(min(known.high, version - 1)))
+        response = read_response(_API_VERSIONS, version, frame)
         if error_code:
-            raise BadResponseError(f"ApiVersions v{asked.version} was answered with the error {error_name(error_code)}")
+            raise BadResponseError(f"ApiVersions v{version} was answered with the error {error_name(error_code)}")
         self.versions = _ranges(response)
         return Greeted(self.versions)
 
@@ -140,14 +161,14 @@ class Exchange(Generic[T]):
         self._next_correlation_id = 0 if taken == MAX_CORRELATION_ID else taken + 1
         return taken
 
-    def _encode(self, request: Message, api: Api, version: int, correlation_id: int) -> bytearray:
-        out = bytearray(_PREFIX(0, api.key, version, correlation_id, len(self._client_id)))
-        out += self._client_id
-        if api.request_header_version(version) == 2:
-            out.append(0)
-        encoder(type(request), version)(request, out, None)
-        _put_size(out, 0, len(out) - 4)
-        return out
+
+def _encode(request: Message, way: _Way, correlation_id: int) -> bytearray:
+    api, version, header_end, encode = way
+    out = bytearray(_PREFIX(0, api.key, version, correlation_id))
+    out += header_end
+    encode(request, out, None)
+    _put_size(out, 0, len(out) - 4)
+    return out
 
 
 def _common_version(api: Api, ours: Versions, theirs: Mapping[int, Versions]) -> int:
@@ -162,7 +183,7 @@ def _common_version(api: Api, ours: Versions, theirs: Mapping[int, Versions]) ->
 
 def _check_id(correlation_id: int, asked: _Asked[Any]) -> None:
     if correlation_id != asked.correlation_id:
-        expected = f"{asked.correlation_id} of {asked.api.name} v{asked.version}"
+        expected = f"{asked.correlation_id} of {asked.way.api.name} v{asked.way.version}"
         raise BadResponseError(f"a response with the correlation id {correlation_id}; the next is {expected}")
 
 

@@ -81,18 +81,17 @@ class Owner(Protocol):
 class Ask:
     """A request on its way; its `done` is called once."""
 
-    __slots__ = ("_done", "is_sent", "request", "timer", "versions")
+    __slots__ = ("_done", "deadline", "is_sent", "request", "timeout_ms", "versions")
 
-    timer: TimerHandle
-
-    def __init__(self, request: Message, versions: Versions | None, done: Done) -> None:
+    def __init__(self, request: Message, versions: Versions | None, timeout_ms: int, done: Done) -> None:
         self.request = request
         self.versions = versions
+        self.timeout_ms = timeout_ms
+        self.deadline = 0.0
         self.is_sent = False
         self._done = done
 
     def end(self, outcome: Message | RequestError) -> None:
-        self.timer.cancel()
         call(self._done, outcome)
 
 
@@ -119,6 +118,9 @@ class Lane:
         self._candidates: list[tuple[int, Any]] = []  # family and address of the sockets to try yet
         self._was_refused = False
         self._last_active = 0.0
+        # One alarm for the requests of all times, since hardly any is late: not after the first deadline among them.
+        self._alarm: TimerHandle | None = None
+        self._alarm_at = 0.0
         # Of the connection there is; all new with each.
         self._socket: socket.socket | None = None
         self._transport: Transport | None = None
@@ -129,8 +131,10 @@ class Lane:
 
     # Sending
 
-    def send(self, ask: Ask, timeout_ms: int) -> None:
-        ask.timer = self._thread.call_later(timeout_ms / 1000, self._on_time_out, ask, timeout_ms)
+    def send(self, ask: Ask) -> None:
+        ask.deadline = deadline = monotonic() + ask.timeout_ms / 1000
+        if self._alarm is None or deadline < self._alarm_at:
+            self._set_alarm(deadline)
         if len(self._waiting) >= self._settings.max_waiting:
             ask.end(self._error(Failure.REFUSED, f"{len(self._waiting)} requests wait for this node already"))
             return
@@ -372,8 +376,26 @@ class Lane:
     def stop(self) -> None:
         self._close(STOPS)
 
-    def _on_time_out(self, ask: Ask, timeout_ms: int) -> None:
-        name = type(ask.request).__name__
+    def _set_alarm(self, at: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = self._thread.call_later(max(0.0, at - monotonic()), self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._alarm = None
+        # The clock of the loop may be a little ahead.
+        now = max(monotonic(), self._alarm_at)
+        for ask in (*self._exchange.unanswered(), *self._waiting):
+            # What one that is late brings about may have ended another.
+            if ask.deadline <= now and (ask in self._waiting or ask in self._exchange.unanswered()):
+                self._on_time_out(ask)
+        left = (*self._exchange.unanswered(), *self._waiting)
+        if left and self._alarm is None:
+            self._set_alarm(min(ask.deadline for ask in left))
+
+    def _on_time_out(self, ask: Ask) -> None:
+        name, timeout_ms = type(ask.request).__name__, ask.timeout_ms
         if not ask.is_sent:
             self._waiting.remove(ask)
             ask.end(self._error(Failure.TIMED_OUT, f"{name} was not sent within {timeout_ms:,} ms: {self.state.value}"))

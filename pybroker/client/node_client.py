@@ -71,7 +71,7 @@ class NodeClient:
         self._versions: dict[Address, Mapping[int, Versions]] = {}
         self._lock = Lock()
         self._thread: LoopThread | None = None
-        self._posted: dict[Ask, tuple[Address, str, int]] = {}  # to the thread, which has not come to it yet
+        self._posted: dict[Ask, tuple[Address, str]] = {}  # to the thread, which has not come to it yet
         self._is_stopped = False
 
     def start(self) -> None:
@@ -119,21 +119,21 @@ class NodeClient:
         """
         thread = self._thread
         assert thread is not None, "the client is not started"
-        ask = Ask(request, versions, done)
+        ask = Ask(request, versions, timeout_ms, done)
         if at_once and get_ident() == thread.ident and not self._is_stopped:
-            self._send(Address(*address), lane, ask, timeout_ms)
+            self._send(address, lane, ask)
             return
         with self._lock:
             # Under the lock, so that the thread's last act comes after every request that was let in.
             if not self._is_stopped:
-                self._post(ask, Address(*address), lane, timeout_ms)
+                self._post(ask, address, lane)
                 return
         call(done, RequestError(Failure.NOT_CONNECTED, address, STOPS))
 
-    def _post(self, ask: Ask, address: Address, lane: str, timeout_ms: int) -> None:
+    def _post(self, ask: Ask, address: Address, lane: str) -> None:
         assert self._thread is not None
-        self._posted[ask] = (address, lane, timeout_ms)
-        self._thread.post(self._send, address, lane, ask, timeout_ms)
+        self._posted[ask] = (address, lane)
+        self._thread.post(self._send, address, lane, ask)
 
     def versions_of(self, address: Address) -> Mapping[int, Versions] | None:
         """The versions of each API key that the node said it serves when it was last connected to; None if it never was."""
@@ -152,8 +152,8 @@ class NodeClient:
             if not self._is_stopped:
                 self._start_own()
                 # What was posted to the host is not done any more.
-                for ask, (address, name, timeout_ms) in self._posted.copy().items():
-                    self._post(ask, address, name, timeout_ms)
+                for ask, (address, name) in self._posted.copy().items():
+                    self._post(ask, address, name)
         for lane in lanes.values():
             lane.stop()
 
@@ -161,13 +161,13 @@ class NodeClient:
         if thread is self._thread:
             thread.call_later(self.expire(), self._expire, thread)
 
-    def _send(self, address: Address, lane: str, ask: Ask, timeout_ms: int) -> None:
+    def _send(self, address: Address, lane: str, ask: Ask) -> None:
         self._posted.pop(ask, None)
         found = self._lanes.get((address, lane))
         if found is None:
             assert self._thread is not None
-            found = self._lanes[address, lane] = Lane(self._thread, address, self._settings, self)
-        found.send(ask, timeout_ms)
+            found = self._lanes[address, lane] = Lane(self._thread, Address(*address), self._settings, self)
+        found.send(ask)
 
     def greeted(self, address: Address, versions: Mapping[int, Versions]) -> None:
         self._versions[address] = versions

@@ -49,10 +49,20 @@ class FetchSessionClient:
             forgotten += [key for key in unwanted if self.known.pop(key, None) is not None]
         request.session_id = self.id
         request.session_epoch = self.epoch
-        request.topics = [FetchTopic(topic_id=id, partitions=list(rows.values())) for id, rows in _by_topic(wanted).items()]
+        topics: dict[Uuid, FetchTopic] = {}
+        for (topic_id, _), partition in wanted.items():
+            topic = topics.get(topic_id)
+            if topic is None:
+                topics[topic_id] = FetchTopic(topic_id=topic_id, partitions=[partition])
+            else:
+                topic.partitions.append(partition)
+        request.topics = list(topics.values())
         if forgotten:
+            by_topic: dict[Uuid, list[int]] = {}
+            for topic_id, index in forgotten:
+                by_topic.setdefault(topic_id, []).append(index)
             request.forgotten_topics_data = [
-                ForgottenTopic(topic_id=id, partitions=list(rows)) for id, rows in _by_topic(dict.fromkeys(forgotten)).items()
+                ForgottenTopic(topic_id=topic_id, partitions=indexes) for topic_id, indexes in by_topic.items()
             ]
 
     def answered(self, response: FetchResponse) -> bool:
@@ -75,9 +85,3 @@ class FetchSessionClient:
         """Nobody knows whether the request arrived: a full one takes the place of the session."""
         self.epoch = INITIAL_EPOCH
 
-
-def _by_topic(partitions: Mapping[Key, FetchPartition | None]) -> dict[Uuid, dict[int, FetchPartition]]:
-    topics: dict[Uuid, dict[int, FetchPartition]] = {}
-    for (topic_id, index), partition in partitions.items():
-        topics.setdefault(topic_id, {})[index] = partition  # type: ignore[assignment]
-    return topics

@@ -113,6 +113,10 @@ class Followed:
         self.attempts = 0
         self.is_in_sync = False
 
+    def is_ready(self, now_ms: int) -> bool:
+        """Whether it can be fetched now."""
+        return self.phase is Phase.FETCHING and self.until_ms <= now_ms
+
 
 class Fetcher:
     def __init__(self, source: int, settings: FetcherSettings) -> None:
@@ -164,23 +168,22 @@ class Fetcher:
         return self._offsets_request(now_ms) or self._fetch_request(now_ms, replica_epoch, throttled)
 
     def _fetch_request(self, now_ms: int, replica_epoch: int, throttled: Collection[Key]) -> FetchRequest | None:
-        held = {key for key in throttled if key in self._partitions and not self._partitions[key].is_in_sync}
-        if not any(self._is_ready(key, now_ms, held) for key in self._partitions):
-            return None
-        session = self._session
+        partitions, session, is_full = self._partitions, self._session, self._session.is_full
+        held = {key for key in throttled if key in partitions and not partitions[key].is_in_sync} if throttled else set()
         # In an order that the same events give again.
-        candidates = self._partitions if session.is_full else sorted(self._changed | self._paused | held)
+        candidates = partitions if is_full else sorted(self._changed.union(self._paused, held))
         wanted: dict[Key, FetchPartition] = {}
         unwanted: list[Key] = []
         for key in candidates:
-            if not self._is_ready(key, now_ms, held):
+            followed = partitions.get(key)
+            if followed is None or not followed.is_ready(now_ms) or key in held:
                 unwanted.append(key)
-                continue
-            followed = self._partitions[key]
-            if followed.asked is None or session.is_full or key not in session.known:
+            elif followed.asked is None or is_full or key not in session.known:
                 followed.asked = wanted[key] = self._partition_to_fetch(key[1], followed)
+        if not wanted and not any(one.is_ready(now_ms) and key not in held for key, one in partitions.items()):
+            return None
         self._changed.clear()
-        self._paused = {key for key in unwanted if key in self._partitions}
+        self._paused = {key for key in unwanted if key in partitions}
         settings = self._settings
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=settings.broker_id, replica_epoch=replica_epoch),
@@ -191,10 +194,6 @@ class Fetcher:
         )
         session.fill(request, wanted, unwanted)
         return request
-
-    def _is_ready(self, key: Key, now_ms: int, held: Collection[Key]) -> bool:
-        followed = self._partitions.get(key)
-        return followed is not None and followed.phase is Phase.FETCHING and followed.until_ms <= now_ms and key not in held
 
     def _partition_to_fetch(self, index: int, followed: Followed) -> FetchPartition:
         position = followed.position

@@ -81,8 +81,7 @@ class FetcherDriver:
     def __init__(self, source: int, number: int, settings: FetcherSettings, timeout_ms: int, ports: FetcherPorts) -> None:
         """`timeout_ms` is replica.socket.timeout.ms."""
         self._fetcher = Fetcher(source, settings)
-        self._lane = f"replica-fetcher-{number}"
-        self._lane_number = 0
+        self._lanes = [f"replica-fetcher-{number}-0", f"replica-fetcher-{number}-1"]  # the first is used
         self._timeout_ms = timeout_ms
         self._ports = ports
         self._lock = threading.Lock()
@@ -109,7 +108,7 @@ class FetcherDriver:
                 self._fetcher.added(key, partition.topic_partition, partition.leader_epoch, partition.position())
             if self._is_waiting and not self._is_overtaken:
                 self._is_overtaken = True
-                self._lane_number = 1 - self._lane_number
+                self._lanes.reverse()
                 self._is_under_way = self._is_waiting = False
                 self._fetcher.overtook()
             send = self._next()
@@ -154,8 +153,9 @@ class FetcherDriver:
             # Its registration is on its way, or it is gone for good.
             return partial(self._ports.background.run, partial(answered, None))
         versions = FETCH_VERSIONS if isinstance(request, FetchRequest) else None
-        lane = f"{self._lane}-{self._lane_number}"
-        return partial(self._ports.send, address, request, self._timeout_ms, answered, lane=lane, versions=versions)
+        return partial(
+            self._ports.send, address, request, self._timeout_ms, answered, lane=self._lanes[0], versions=versions
+        )
 
     def _throttled(self) -> list[Key]:
         throttle = self._ports.throttle
@@ -204,7 +204,10 @@ class FetcherDriver:
         else:
             logger.info("broker %d: no answer to a fetcher: %s", fetcher.source, response or "its address is not known")
             fetcher.failed(now_ms)
-        if all(isinstance(effect, AppendFetched) for effect in effects):
+        for effect in effects:
+            if type(effect) is not AppendFetched:
+                break
+        else:
             self._run(effects)
             return self._next()
         # Truncation takes its time, and may wait for the cleaner.
@@ -260,7 +263,7 @@ class FetcherDriver:
             is_advanced = partition.append_fetched(effect.leader_epoch, effect.fetch_offset, effect.data, ports.now_ms())
             if is_advanced is None:
                 return False
-            if effect.data.records:
+            if effect.data.records and ports.throttle.is_limited:
                 ports.throttle.record(partition.topic_partition, len(effect.data.records))
             if is_advanced:
                 ports.on_committed(partition)

@@ -155,13 +155,16 @@ class FetchHandlers:
             if partition is not None and is_advanced is not None:
                 replicas.follower_seen(partition, is_advanced=is_advanced)
                 log = partition.log
-                if log.log_end_offset != asked.fetch_offset:
+                high_watermark = log.high_watermark
+                if log.log_end_offset == asked.fetch_offset:
+                    if wanted.is_told(high_watermark, log.log_start_offset):
+                        continue
+                    data = partition.data(high_watermark, log.last_stable_offset)
+                else:
                     tail = log.tail(asked.fetch_offset, min(asked.partition_max_bytes, remaining))
                     if tail is not None:
-                        data = partition.data(log.high_watermark, log.last_stable_offset)
+                        data = partition.data(high_watermark, log.last_stable_offset)
                         data.records = tail
-                elif wanted.is_told(log.high_watermark, log.log_start_offset):
-                    continue
             if data is None:
                 data = self._read_one(wanted, limits, remaining, must_give_one=not size, is_new=is_advanced is None)
                 if data.error_code or data.diverging_epoch is not None:

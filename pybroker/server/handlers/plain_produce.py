@@ -148,9 +148,8 @@ class PlainProduce:
             owed = connection.owe(gather)
             end_offset = offsets[-1] + _unpack_last_delta(batches[len(offsets) - 1])[0] + 1
             waiting = _Uncommitted(known, correlation_ids, offsets, leadership, end_offset, owed)
-            if not waiting.try_complete():
-                deadline_ms = replicas.monotonic_ms() + max(0, known.timeout_ms)
-                replicas.produces.watch(waiting, (partition.topic_partition,), deadline_ms)
+            deadline_ms = replicas.monotonic_ms() + max(0, known.timeout_ms)
+            replicas.produces.watch(waiting, (partition.topic_partition,), deadline_ms)
         else:
             _answer(connection, gather, _committed(known, correlation_ids, offsets))
         # Not at once: what other connections bring in this turn goes to the followers with it.
