@@ -280,8 +280,11 @@ class OffsetIndex(Index):
         """`offset` is the last one of the batch at `position`; both ascend."""
         relative = self._relative(offset)
         with self._lock:
-            mapping = self._room_for_one()
-            count = self._count
+            mapping, count = self._map, self._count
+            if mapping is None or count * 8 + 8 > len(mapping):
+                mapping = self._room_for_one()
+                count = self._count
+            self._is_dirty = True
             last = _unpack_place(mapping, count * 8 - 8)[0] if count else -1
             assert last < relative, f"offset {offset} is not behind the last entry"
             _pack_place(mapping, count * 8, relative, position)
@@ -336,7 +339,7 @@ class TimeIndex(Index):
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """An entry, if `timestamp` is above the last."""
         with self._lock:
-            mapping = self._opened()
+            mapping = self._map or self._opened()
             count = self._count
             if timestamp > (_unpack_time(mapping, count * 12 - 12)[0] if count else NO_TIMESTAMP):
                 _pack_time(self._room_for_one(), count * 12, timestamp, self._relative(offset))

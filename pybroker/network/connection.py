@@ -434,10 +434,12 @@ class Connection:
         last = len(unsent) - 1
         try:
             while done <= last and turn < TURN_BYTES:
-                if not start and done < last:
-                    done = _pack(unsent, done)
                 chunk = unsent[done]
                 size = len(chunk)
+                if size <= SMALL_BYTES and done < last and not start and len(unsent[done + 1]) <= SMALL_BYTES:
+                    done = _pack(unsent, done)
+                    chunk = unsent[done]
+                    size = len(chunk)
                 if not isinstance(chunk, _BUFFERS):
                     sent = transport.send_slice(chunk, start)
                     if sent == 0:

@@ -64,8 +64,8 @@ class Spares:
     def give(self, buffer: bytearray) -> None:
         """Nobody looks at `buffer` any more."""
         capacity = len(buffer)
-        # One of another size, which a frame in pieces grew to, would be in the way for ever.
-        is_usable = _SPARE_FROM < capacity <= _SPARE_TO and capacity == _capacity(capacity)
+        # One of another size than a power of two, which a frame in pieces grew to, would be in the way for ever.
+        is_usable = _SPARE_FROM < capacity <= _SPARE_TO and not capacity & (capacity - 1)
         if is_usable and self._bytes + capacity <= _SPARES_BYTES:
             self._bytes += capacity
             self._buffers.setdefault(capacity, []).append(buffer)

@@ -334,7 +334,11 @@ class Fetcher:
         followed = self._partitions.get(key)
         if followed is not None and followed.leader_epoch == leader_epoch and followed.position != position:
             followed.position = position
-            self._enter(key, followed, Phase.FETCHING)
+            if followed.phase is Phase.FETCHING:
+                followed.asked = None
+                self._changed.add(key)
+            else:
+                self._enter(key, followed, Phase.FETCHING)
 
     def not_done(self, now_ms: int, key: Key, leader_epoch: int, *, is_final: bool = False) -> None:
         """An effect could not be run: it is tried again after a pause, or not at all if the disk failed."""

@@ -33,6 +33,7 @@ from pybroker.replication.fetcher import (
     FetcherSettings,
     StartOver,
     TruncateTo,
+    TruncateToEpoch,
 )
 from pybroker.replication.partition import Partition
 from pybroker.replication.throttle import UNTHROTTLED, ReplicationThrottle
@@ -232,7 +233,10 @@ class FetcherDriver:
             if partition is None:
                 continue
             try:
-                is_done = self._run_one(partition, effect)
+                if isinstance(effect, AppendFetched):
+                    is_done = self._append(partition, effect)
+                else:
+                    is_done = self._truncate(partition, effect)
             except KafkaError as error:
                 logger.error("%s: what broker %d sent: %s", partition.topic_partition, fetcher.source, error.message)
                 # A disk that is merely full has kept the log.
@@ -257,17 +261,19 @@ class FetcherDriver:
     def _is_online(self, partition: Partition) -> bool:
         return self._ports.logs.get(partition.topic_partition) is partition.log
 
-    def _run_one(self, partition: Partition, effect: Effect) -> bool:
+    def _append(self, partition: Partition, effect: AppendFetched) -> bool:
+        ports, data = self._ports, effect.data
+        is_advanced = partition.append_fetched(effect.leader_epoch, effect.fetch_offset, data, ports.now_ms())
+        if is_advanced is None:
+            return False
+        if data.records and ports.throttle.is_limited:
+            ports.throttle.record(partition.topic_partition, len(data.records))
+        if is_advanced:
+            ports.on_committed(partition)
+        return True
+
+    def _truncate(self, partition: Partition, effect: TruncateToEpoch | TruncateTo | StartOver) -> bool:
         ports = self._ports
-        if isinstance(effect, AppendFetched):
-            is_advanced = partition.append_fetched(effect.leader_epoch, effect.fetch_offset, effect.data, ports.now_ms())
-            if is_advanced is None:
-                return False
-            if effect.data.records and ports.throttle.is_limited:
-                ports.throttle.record(partition.topic_partition, len(effect.data.records))
-            if is_advanced:
-                ports.on_committed(partition)
-            return True
         name = partition.topic_partition
         with partition.lock:
             if not partition.follows_in(effect.leader_epoch):
