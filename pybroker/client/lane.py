@@ -386,13 +386,15 @@ class Lane:
         self._alarm = None
         # The clock of the loop may be a little ahead.
         now = max(monotonic(), self._alarm_at)
-        for ask in (*self._exchange.unanswered(), *self._waiting):
-            # What one that is late brings about may have ended another.
-            if ask.deadline <= now and (ask in self._waiting or ask in self._exchange.unanswered()):
-                self._on_time_out(ask)
-        left = (*self._exchange.unanswered(), *self._waiting)
-        if left and self._alarm is None:
-            self._set_alarm(min(ask.deadline for ask in left))
+        # One at a time: what one that is late brings about may end others.
+        while late := next((ask for ask in self._unanswered() if ask.deadline <= now), None):
+            self._on_time_out(late)
+        deadlines = [ask.deadline for ask in self._unanswered()]
+        if deadlines and self._alarm is None:
+            self._set_alarm(min(deadlines))
+
+    def _unanswered(self) -> list[Ask]:
+        return [*self._exchange.unanswered(), *self._waiting]
 
     def _on_time_out(self, ask: Ask) -> None:
         name, timeout_ms = type(ask.request).__name__, ask.timeout_ms

@@ -86,7 +86,7 @@ def plain_batches(
 
 def fetched_batches(records: memoryview, end_offset: int, leader_epoch: int) -> tuple[list[StampedBatch], list[RecordBatch]]:
     """The batches that a leader sent to a log which ends at `end_offset` in `leader_epoch`: all of them, and those of producers
-    that keep count. None at all if some of them need more care: broken, of a later epoch, not behind one another, cut off.
+    that keep count. None at all if some of them need more care: broken, of a later epoch, with a gap before them, cut off.
     """
     stamped: list[StampedBatch] = []
     of_producers: list[RecordBatch] = []
@@ -98,7 +98,7 @@ def fetched_batches(records: memoryview, end_offset: int, leader_epoch: int) -> 
         if (
             magic != MAGIC
             or epoch != leader_epoch
-            or base_offset < end_offset
+            or base_offset != end_offset
             or last_delta < 0
             or not start + HEADER_BYTES <= end <= size
             or crc32c(records[start + CRC_START : end]) != crc_stated

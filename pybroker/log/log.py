@@ -187,34 +187,11 @@ class Log(StoredLog):
         except KafkaError:
             return False
 
-    def append_fetched(self, records: memoryview) -> bool:
-        """`append_as_follower` in few steps, as it is under load: whole batches, in the epoch of the last one, that the active
-        segment has room for. False, with nothing done, where that is not so."""
-        leader_epoch = self.leader_epochs.latest_epoch
-        config = self.config
-        if leader_epoch is None or config.flush_messages < LONG_MAX:
-            return False
-        first_offset = self._end[0]
-        batches, of_producers = fetched_batches(records, first_offset, leader_epoch)
-        if not batches:
-            return False
-        with self.lock:
-            end, segment, _ = self._end
-            if self._is_closed or end != first_offset or self.leader_epochs.latest_epoch != leader_epoch:
-                return False
-            for batch in of_producers:
-                self.producers.check(batch, AppendOrigin.REPLICATION)
-            roll_ms = config.roll_ms - self._jitter_ms
-            if not segment.append_plain(batches, first_offset, config.segment_bytes, roll_ms, records):
-                return False
-            for batch in of_producers:
-                self._take_in(batch, segment)
-            self.producers.map_end_offset = self._data_end = end = batches[-1][1] + 1
-            self._end = (end, segment, segment.size_bytes)
-        return True
-
     def append_as_follower(self, records: Buffer, now_ms: int) -> Appended:
         """Append the whole batches in `records` with the offsets and epochs that the leader gave them."""
+        appended = self._append_plain_as_follower(memoryview(records))
+        if appended is not None:
+            return appended
         batches = list(iter_batches(records))
         for batch in batches:
             check_batch(batch)
@@ -235,6 +212,32 @@ class Log(StoredLog):
             size = batches[-1].end
             self._append(memoryview(records)[:size], batches, now_ms)
         return Appended(batches[0].base_offset, batches[-1].last_offset, -1, self.log_start_offset, size)
+
+    def _append_plain_as_follower(self, records: memoryview) -> Appended | None:
+        """In few steps, as it is under load: whole batches, in the epoch of the last one, that the active segment has room for.
+        None, with nothing done, where that is not so."""
+        leader_epoch = self.leader_epochs.latest_epoch
+        config = self.config
+        if leader_epoch is None or config.flush_messages < LONG_MAX:
+            return None
+        first_offset = self._end[0]
+        batches, of_producers = fetched_batches(records, first_offset, leader_epoch)
+        if not batches:
+            return None
+        with self.lock:
+            end, segment, _ = self._end
+            if self._is_closed or end != first_offset or self.leader_epochs.latest_epoch != leader_epoch:
+                return None
+            for batch in of_producers:
+                self.producers.check(batch, AppendOrigin.REPLICATION)
+            roll_ms = config.roll_ms - self._jitter_ms
+            if not segment.append_plain(batches, first_offset, config.segment_bytes, roll_ms, records):
+                return None
+            for batch in of_producers:
+                self._take_in(batch, segment)
+            self.producers.map_end_offset = self._data_end = end = batches[-1][1] + 1
+            self._end = (end, segment, segment.size_bytes)
+        return Appended(first_offset, end - 1, -1, self.log_start_offset, len(records))
 
     def _append(self, data: Buffer, batches: Sequence[RecordBatch], now_ms: int) -> None:
         config = self.config

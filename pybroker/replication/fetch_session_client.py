@@ -84,4 +84,3 @@ class FetchSessionClient:
     def failed(self) -> None:
         """Nobody knows whether the request arrived: a full one takes the place of the session."""
         self.epoch = INITIAL_EPOCH
-

@@ -154,9 +154,7 @@ class FetcherDriver:
             # Its registration is on its way, or it is gone for good.
             return partial(self._ports.background.run, partial(answered, None))
         versions = FETCH_VERSIONS if isinstance(request, FetchRequest) else None
-        return partial(
-            self._ports.send, address, request, self._timeout_ms, answered, lane=self._lanes[0], versions=versions
-        )
+        return partial(self._ports.send, address, request, self._timeout_ms, answered, lane=self._lanes[0], versions=versions)
 
     def _throttled(self) -> list[Key]:
         throttle = self._ports.throttle

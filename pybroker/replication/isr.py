@@ -220,8 +220,8 @@ class Leadership:
         end_offset: int,
         min_insync_replicas: int,
     ) -> int | None:
-        """`follower_fetched` of one that is in sync, while nothing is proposed, in few steps: up to where everything is committed
-        by now. None, with nothing done, if it is another case."""
+        """`follower_fetched` in few steps, of one in sync, while nothing is proposed: up to where everything is committed now.
+        None, with nothing done, if it is another case."""
         follower = self.followers.get(replica_id)
         broker = self._broker_of(replica_id)
         if (
@@ -341,9 +341,8 @@ class Leadership:
             return NO_OFFSET
         committed = end_offset
         is_alone = True
-        maximal_isr = self.maximal_isr
-        for broker_id, follower in self.followers.items():
-            if broker_id in maximal_isr or self._holds_back(follower, now_ms, end_offset):
+        for follower in self.followers.values():
+            if self._holds_back(follower, now_ms, end_offset):
                 is_alone = False
                 if follower.end_offset < committed:
                     committed = follower.end_offset

@@ -206,7 +206,7 @@ class Partition:
             return self._settle(leadership, effects)
 
     def follower_kept_up(self, asked: FetchPartition, replica_id: int, replica_epoch: int) -> bool | None:
-        """`follower_fetched` in few steps, for a follower in sync that asks for what it needs next, as it does under load: whether
+        """`follower_fetched` in few steps, of one in sync that asks for what it needs next, as it does under load: whether
         more is committed now. None, with nothing done, if something else has to be looked at first."""
         epoch, offset = asked.current_leader_epoch, asked.fetch_offset
         if asked.last_fetched_epoch != epoch or self.is_alone:
@@ -301,7 +301,7 @@ class Partition:
             log, records = self.log, data.records
             if self.is_leader or self.leader_epoch != leader_epoch or log.log_end_offset != fetch_offset:
                 return None
-            if records and not log.append_fetched(memoryview(records)):
+            if records:
                 log.append_as_follower(records, now_ms)
             # What was committed once stays so, even if a new leader does not know it yet.
             high_watermark = min(data.high_watermark, log.log_end_offset)

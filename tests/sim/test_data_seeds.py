@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from sim.seeds import same_under_two_hash_seeds
 from pybroker.log.log import TimestampedOffset
 from pybroker.metadata.image import PartitionState
 from pybroker.protocol.errors import ErrorCode
-from pybroker.replication.isr import Follower, Leadership, LogOffsets
+from pybroker.protocol.messages.fetch import FetchPartition
+from pybroker.replication.isr import Follower, Leadership
 from pybroker.replication.partition import Partition
 from pybroker.server.handlers.offsets import OffsetHandlers
 from pybroker.testing.sim.__main__ import main
@@ -89,11 +91,21 @@ def test_a_follower_does_not_cut_back_at_all(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_high_watermark_passes_a_member_of_the_isr(monkeypatch: pytest.MonkeyPatch) -> None:
-    def holds_back(right: Any, leadership: Leadership, follower: Follower, now_ms: int, offsets: LogOffsets) -> bool:
+    def holds_back(right: Any, leadership: Leadership, follower: Follower, now_ms: int, end_offset: int) -> bool:
         slowest = min(leadership.followers.values(), key=lambda one: one.end_offset)
-        return right(leadership, follower, now_ms, offsets) and follower is not slowest
+        return right(leadership, follower, now_ms, end_offset) and follower is not slowest
 
     replaced(monkeypatch, Leadership, "_holds_back", holds_back)
+    require_found(LOST)
+
+
+def test_the_short_way_of_a_fetch_counts_one_of_another_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kept_up(right: Any, partition: Partition, asked: FetchPartition, replica_id: int, replica_epoch: int) -> bool | None:
+        taken_for = copy(asked)
+        taken_for.current_leader_epoch = taken_for.last_fetched_epoch = partition.leader_epoch
+        return bool(right(partition, taken_for, replica_id, replica_epoch)) or None
+
+    replaced(monkeypatch, Partition, "follower_kept_up", kept_up)
     require_found(LOST)
 
 
@@ -149,7 +161,7 @@ def test_a_follower_takes_what_a_leader_of_an_old_epoch_sent(monkeypatch: pytest
 
 
 def test_a_replica_joins_before_it_has_what_the_last_leaders_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def may_join(right: Any, leadership: Leadership, follower: Follower, offsets: LogOffsets) -> bool:
+    def may_join(right: Any, leadership: Leadership, follower: Follower, end_offset: int) -> bool:
         return follower.end_offset >= 0 and leadership._is_eligible(follower)
 
     replaced(monkeypatch, Leadership, "_may_join", may_join)

@@ -135,11 +135,9 @@ class FetchHandlers:
                 remaining = max(NO_MORE_BYTES, remaining - found)
         return results, size, is_final
 
-    def _serve_follower(
-        self, wanted_partitions: Sequence[WantedPartition], limits: Limits
-    ) -> tuple[list[Result], int, bool]:
-        """`read` for a new request that goes on with a follower's session: what has not changed is left out. A partition that is
-        fetched as all are under load takes few steps, any other those of `read`."""
+    def _serve_follower(self, wanted_partitions: Sequence[WantedPartition], limits: Limits) -> tuple[list[Result], int, bool]:
+        """`read` for a new request that goes on with a follower's session: what has not changed is left out. A partition that
+        is fetched as all are under load takes few steps, any other those of `read`."""
         replicas, replica_id, replica_epoch = self._replicas, limits.replica_id, limits.replica_epoch
         topics = replicas.topics_by_id
         results = []

@@ -123,6 +123,10 @@ class MemoryLog:
         found: Any = self.records[offset : min(bound, offset + self._batch_records)]
         return Fetched(found or None, offset, self.log_start_offset)
 
+    def tail(self, offset: int, max_bytes: int) -> Any:
+        found = self.records[offset:]
+        return found if 0 < len(found) <= self._batch_records else None
+
     # Offsets.
 
     def set_high_watermark(self, offset: int) -> None:

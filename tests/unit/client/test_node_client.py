@@ -448,6 +448,28 @@ class TestBadServers:
             client.send(node.address, heartbeat(), SHORT_MS, outcomes.of("late"))
             assert outcomes.failures(1) == [Failure.TIMED_OUT]
 
+    def test_each_request_has_a_time_of_its_own(self) -> None:
+        """Though one alarm serves all: set for the first, put forward for a shorter one, and set again for what is left."""
+
+        def serve(peer: Peer) -> None:
+            peer.greet()
+            peer.answer(peer.receive(), alive())
+            peer.wait_for_end()
+
+        outcomes = Outcomes()
+        with peer_node(serve) as node, started(max_in_flight=1) as client:
+            client.send(node.address, heartbeat(), 2 * SHORT_MS, outcomes.of("answered"))
+            outcomes.wait(1)
+            client.send(node.address, heartbeat(), LONG_MS, outcomes.of("waits on"))
+            for number, timeout_ms in enumerate((4 * SHORT_MS, 3 * SHORT_MS, 5 * SHORT_MS)):
+                client.send(node.address, heartbeat(), timeout_ms, outcomes.of(number))
+            # None of those three is sent while the one before them has no answer.
+            outcomes.wait(4)
+            assert [name for name, _ in outcomes.all] == ["answered", 1, 0, 2]
+            texts = [str(outcome) for _, outcome in outcomes.all[1:]]
+            assert ["300 ms" in texts[0], "400 ms" in texts[1], "500 ms" in texts[2]] == [True] * 3, texts
+        assert [name for name, _ in outcomes.all[4:]] == ["waits on"]
+
     def test_it_answers_after_the_time_is_up(self) -> None:
         timed_out = threading.Event()
         connections: list[Peer] = []

@@ -13,7 +13,7 @@ from unit.log.logs import NOW_MS, opened, read_all
 from pybroker.base.filesystem import OsFile, OsFileSystem
 from pybroker.base.ids import Uuid
 from pybroker.log.background import Inline
-from pybroker.log.log import Log
+from pybroker.log.log import Appended, Log
 from pybroker.log.log_config import LogConfig
 from pybroker.log.log_reader import LogReader
 from pybroker.log.open_segments import OpenSegments
@@ -241,6 +241,70 @@ def test_what_a_read_remembers_is_not_believed_when_other_batches_lie_there(tmp_
         fetched = log.read(offset, 130)
         assert fetched.slice is not None
         assert (fetched.offset, fetched.slice.position, len(fetched.slice)) == (offset, 200 + (offset - 2) * 130, 130)
+
+
+def test_what_was_appended_last_is_found_without_looking(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.append_as_leader(sized_batch(100, timestamp=NOW_MS), 0, NOW_MS)
+    log.lead(0, commits_at_once=False)
+    for number in range(5):
+        assert log.append_plain_batches([memoryview(sized_batch(100 + number))], 0, NOW_MS, commits=False) == [number + 1]
+    tail = log.tail(3, 1000)
+    assert tail is not None
+    assert tail.read() == log.read(3, 1000).slice.read()  # type: ignore[union-attr]
+    assert log.tail(3, len(tail) - 1) is None, "a part of it would have to be looked for"
+    assert log.tail(0, 1000) is None, "nobody had to be told of that one"
+    assert log.tail(log.log_end_offset, 1000) is None
+    log.truncate_to(4, NOW_MS)
+    assert log.tail(3, 1000) is None, "other batches may lie there soon"
+
+
+def test_batches_of_a_leader_are_appended_alike_in_few_steps_and_in_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short: list[object] = []
+    way = Log._append_plain_as_follower
+
+    def noted(log: Log, records: memoryview) -> Appended | None:
+        short.append(found := way(log, records))
+        return found
+
+    monkeypatch.setattr(Log, "_append_plain_as_follower", noted)
+    by_few = replicated(tmp_path / "few")
+    assert len(short) > 40 > sum(one is None for one in short) > 0
+    monkeypatch.setattr(Log, "_append_plain_as_follower", lambda *_: None)
+    assert replicated(tmp_path / "many") == by_few
+
+
+def replicated(directory: Path) -> list[object]:
+    """All that there is of a log after batches of several epochs, some of producers, with a gap, over several segments."""
+    directory.mkdir()
+    log = opened(directory, SMALL)
+    offset = 0
+    for number in range(50):
+        offset += 3 if number == 30 else 0
+        run = bytearray()
+        for place in (0, 1):
+            run += batch(
+                [b"a", b"b" * number],
+                base_offset=offset,
+                leader_epoch=number // 15,
+                timestamp=NOW_MS + number,
+                producer_id=number if number < 3 else -1,
+                producer_epoch=0 if number < 3 else -1,
+                sequence=2 * place if number < 3 else -1,
+            )
+            offset += 2
+        appended = log.append_as_follower(run, NOW_MS)
+        assert (appended.last_offset, appended.size_bytes) == (offset - 1, len(run))
+    producers = [(one.producer_id, one.last_sequence, one.batches) for one in log.producers.entries()]
+    assert len(producers) == 3
+    files = [
+        (segment.base_offset, segment.file.read(0, 10_000), segment.highest_timestamp, segment.index.entry_count)
+        for segment in log.segments
+    ]
+    assert len(files) > 3
+    return [files, producers, log.leader_epochs.entries, log.log_end_offset]
 
 
 def test_offsets_by_time(tmp_path: Path) -> None:

@@ -116,6 +116,50 @@ def test_the_buffer_of_a_frame_that_came_in_two_reads_is_of_use_again() -> None:
     assert spares.take(256 * 1024) is frame.obj
 
 
+def test_behind_a_large_frame_the_next_is_read_to_where_it_stays() -> None:
+    stream = Stream()
+    stream.receive(framed(b"a" * 100_000))
+    assert not stream.framer.reads_plainly
+    length, room = stream.framer.spaces(stream.buffer)
+    assert (len(length), len(room)) == (4, 100_000), "no more than this one, lest the next have to be moved"
+    length[:], room[:] = (100_000).to_bytes(4, "big"), b"b" * 100_000
+    (frame,) = stream.framer.feed(stream.buffer, 100_004)
+    assert frame.obj is room.obj
+    assert bytes(frame) == b"b" * 100_000
+
+
+def test_what_comes_instead_of_a_large_frame_is_understood_all_the_same() -> None:
+    large = framed(b"a" * 100_000)
+    for rest in (
+        [b"\0", b"\0\0\x05small"],  # not even a whole length
+        [framed(b"small")],
+        [framed(b"small") + framed(b"") + framed(b"b" * 90_000)[:500], framed(b"b" * 90_000)[500:]],
+        [framed(b"c" * 150_000)[:120_000], framed(b"c" * 150_000)[120_000:]],  # larger still
+        [framed(b"c" * 99_000) + framed(b"d" * 99_000)],
+    ):
+        stream = Stream()
+        stream.receive(large)
+        for piece in rest:
+            stream.receive(piece)
+        assert b"".join(map(framed, stream.frames)) == large + b"".join(rest)
+        assert stream.framer.is_empty
+    stream = Stream()
+    stream.receive(large + b"GET / HTTP/1.1")
+    assert stream.framer.error == "this is an HTTP request, not a Kafka request"
+
+
+def test_a_buffer_that_somebody_looks_at_is_no_spare_one() -> None:
+    spares = Spares()
+    buffer = bytearray(128 * 1024)
+    view = memoryview(buffer)[10:20]
+    spares.give_if_free(buffer)
+    assert spares.take(128 * 1024) is None
+    view.release()
+    spares.give_if_free(buffer)
+    assert spares.take(128 * 1024) is buffer
+    assert len(buffer) == 128 * 1024
+
+
 def test_so_many_spare_buffers_and_no_more() -> None:
     spares = Spares()
     for _ in range(100):
