@@ -22,7 +22,6 @@ from pybroker.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    ForgottenTopic,
     PartitionData,
 )
 
@@ -93,18 +92,24 @@ class FetchSession:
         self.created_ms = self.last_used_ms = now_ms
         self.has_unknown_topics = any(wanted.topic is None for wanted, _ in results)
 
-    def update(self, wanted: list[WantedPartition], forgotten: list[ForgottenTopic]) -> None:
-        partitions = self.partitions
-        for new in wanted:
-            known = partitions.get(new.key)
-            if known is None:
-                partitions[new.key] = new
-                self.has_unknown_topics |= new.topic is None
-            else:
-                known.request = new.request
-        for topic in forgotten:
-            for index in topic.partitions:
-                partitions.pop((topic.topic_id if self.uses_topic_ids else topic.topic, index), None)
+    def update(self, request: FetchRequest, name_of: NameOf) -> None:
+        """Take in what the client says anew, and drop what it forgets."""
+        partitions, uses_topic_ids = self.partitions, self.uses_topic_ids
+        for topic in request.topics:
+            of_topic = topic.topic_id if uses_topic_ids else topic.topic
+            for asked in topic.partitions:
+                key = (of_topic, asked.partition)
+                known = partitions.get(key)
+                if known is not None:
+                    known.request = asked
+                else:
+                    name = name_of(topic.topic_id) if uses_topic_ids else topic.topic
+                    partitions[key] = WantedPartition(key, topic.topic_id, name, asked.partition, asked)
+                    self.has_unknown_topics |= name is None
+        for forgotten in request.forgotten_topics_data:
+            of_topic = forgotten.topic_id if uses_topic_ids else forgotten.topic
+            for index in forgotten.partitions:
+                partitions.pop((of_topic, index), None)
 
     def resolve(self, name_of: NameOf) -> None:
         """Topics that were created, or became known here, since the session was told of them."""
@@ -248,13 +253,10 @@ class FetchSessions:
                 return FetchContext((), ErrorCode.INVALID_FETCH_SESSION_EPOCH)
             if session.uses_topic_ids != uses_topic_ids:
                 return FetchContext((), ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-            wanted: list[WantedPartition] = []
-            if request.topics or request.forgotten_topics_data:
-                wanted = wanted_partitions(request, uses_topic_ids, name_of)
-                session.update(wanted, request.forgotten_topics_data)
+            session.update(request, name_of)
             del self._sessions[session.id]
             if not session.partitions:
-                return FetchContext(wanted)
+                return FetchContext(wanted_partitions(request, uses_topic_ids, name_of))
             self._sessions[session.id] = session
             session.last_used_ms = now_ms
             session.epoch = next_epoch(epoch)
