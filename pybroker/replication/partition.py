@@ -336,30 +336,37 @@ class Partition:
         verification_guard: int = 0,
     ) -> Appended:
         """Append a batch as the leader; KafkaError if this is none, or too few replicas are in sync for acks=all."""
-        leadership = self.leadership
-        if leadership is None:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"Broker {self.broker_id} does not lead {self.topic_partition}; its leader is {self.state.leader}.",
-            )
-        log = self.log
-        if required_acks == ALL_IN_SYNC:
-            needed = leadership.needed(log.config.min_insync_replicas)
-            if len(leadership.isr) < needed:
+        while True:
+            leadership = self.leadership
+            if leadership is None:
                 raise KafkaError(
-                    ErrorCode.NOT_ENOUGH_REPLICAS,
-                    f"{self.topic_partition} has {len(leadership.isr)} replicas in sync; acks=all needs {needed} "
-                    "(min.insync.replicas).",
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    f"Broker {self.broker_id} does not lead {self.topic_partition}; its leader is {self.state.leader}.",
                 )
-        return log.append_as_leader(
-            records,
-            leadership.leader_epoch,
-            now_ms,
-            origin=origin,
-            transaction_version=transaction_version,
-            verification_guard=verification_guard,
-            commits=True,
-        )
+            log, leader_epoch = self.log, leadership.leader_epoch
+            if required_acks == ALL_IN_SYNC:
+                needed = leadership.needed(log.config.min_insync_replicas)
+                if len(leadership.isr) < needed:
+                    raise KafkaError(
+                        ErrorCode.NOT_ENOUGH_REPLICAS,
+                        f"{self.topic_partition} has {len(leadership.isr)} replicas in sync; acks=all needs {needed} "
+                        "(min.insync.replicas).",
+                    )
+            try:
+                return log.append_as_leader(
+                    records,
+                    leader_epoch,
+                    now_ms,
+                    origin=origin,
+                    transaction_version=transaction_version,
+                    verification_guard=verification_guard,
+                    commits=True,
+                )
+            except KafkaError as error:
+                if error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER or leadership.leader_epoch == leader_epoch:
+                    raise
+                # It leads on, in an epoch that began meanwhile. To refuse this batch and then take those that its producer
+                # has sent behind it would look like a gap to both.
 
     def start_verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, supports_epoch_bump: bool) -> int:
         """The guard for a batch whose transaction the coordinator is asked about, NO_GUARD if that is open here already;

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from unit.replication.brokers import MAX_LAG_MS, NAME, Brokers, committed
 
+from pybroker.log.log import Log
 from pybroker.protocol.errors import ErrorCode, KafkaError
 from pybroker.protocol.messages.produce import PartitionProduceResponse
 from pybroker.replication.delayed_produce import Uncommitted
@@ -249,6 +250,34 @@ def story_of_commits(path: Path) -> list[tuple[int, int, int]]:
             brokers.fetch(follower)
             steps.append((committed(brokers, 1), committed(brokers, follower), len(brokers[follower].values)))
     return steps
+
+
+def test_a_batch_that_meets_a_new_epoch_of_the_same_leader_is_appended_in_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idempotent producer has several requests on their way: with the first of them refused, the others were out of order,
+    and the producer began anew, with what it could not know to be stored already."""
+    with Brokers(tmp_path, 1, 2) as brokers:
+        brokers.lead(1, isr=(1, 2))
+        brokers.produce(1, b"a")
+        append = Log.append_as_leader
+        epochs = []
+
+        def hear_and_append(log: Log, records: Any, leader_epoch: int, *arguments: Any, **options: Any) -> Any:
+            if not epochs:
+                brokers.lead(1, isr=(1, 2))
+            epochs.append(leader_epoch)
+            return append(log, records, leader_epoch, *arguments, **options)
+
+        monkeypatch.setattr(Log, "append_as_leader", hear_and_append)
+        assert brokers.produce(1, b"b") == 1
+        assert epochs == [0, 1]
+        assert [one.partition_leader_epoch for one in brokers[1].log.batches()] == [0, 1]
+        epochs.clear()
+        monkeypatch.setattr(brokers, "lead", lambda *_, lead=brokers.lead, **options: lead(2, **options))
+        with pytest.raises(KafkaError) as refused:
+            brokers.produce(1, b"c")
+        assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_fetch_of_a_former_life_of_the_follower_says_nothing_of_this_one(tmp_path: Path) -> None:
