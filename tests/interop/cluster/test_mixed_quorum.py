@@ -66,8 +66,12 @@ def make_one_lead(nodes: Nodes, wanted: set[int]) -> tuple[int, int]:
 def test_all_have_the_same_log(nodes: Nodes) -> None:
     create(nodes, "first")
     wait_until_level(nodes)
-    levels = {node_id: finalized(nodes[node_id].controller) for node_id in nodes.controllers}
-    assert levels[1] == levels[2] == levels[OF_APACHE]
+
+    def levels() -> dict[int, dict[str, int]]:
+        return {node_id: finalized(nodes[node_id].controller) for node_id in nodes.controllers}
+
+    # What they have is known; when each has taken it in, they tell.
+    wait_until(lambda: len({frozenset(one.items()) for one in levels().values()}) == 1, WAIT_S, lambda: f"{levels()}")
 
 
 @pytest.mark.parametrize("lost", [1, 2, OF_APACHE])
