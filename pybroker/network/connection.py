@@ -198,7 +198,8 @@ class Connection:
                 self.last_active_ns = min(now_ns, self.last_active_ns + count * NS_PER_BYTE)
             if frames:
                 first: Any = frames[0].obj
-                if self._handle(frames) and first is not buffer.obj:
+                # Others may lie in the same buffer as the first: it is spare when all of them are done with.
+                if self._handle(frames) == len(frames) and first is not buffer.obj:
                     thread.spares.give(first)
             if framer.error is not None and not self.is_closed:
                 self.close(framer.error)
