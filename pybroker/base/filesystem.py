@@ -10,9 +10,10 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from functools import cache
+from typing import Final, Protocol
 
 Buffer = bytes | bytearray | memoryview
 
@@ -40,6 +41,10 @@ class File(Protocol):
 
     def write(self, position: int, data: Buffer) -> None:
         """All of `data`, or an OSError, after which part of it may be there."""
+
+    def reserve(self, position: int, size: int) -> None:
+        """Take room on the disk for what will be written from `position` on, behind the end, which stays where it is. Of a disk
+        that has none, or cannot do so, no word: the write will tell. What is not used then goes with the next `truncate`."""
 
     def truncate(self, size: int) -> None: ...
     def sync(self) -> None: ...
@@ -136,6 +141,22 @@ def remove_tree(filesystem: FileSystem, path: str) -> None:
     filesystem.remove_dir(path)
 
 
+_KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE
+
+
+@cache
+def _fallocate() -> Callable[[int, int, int, int], int] | None:
+    """Linux's, which can take room without making a file longer, as the standard library's cannot; None elsewhere."""
+    import ctypes
+
+    function = getattr(ctypes.CDLL(None), "fallocate", None)
+    if function is None or ctypes.sizeof(ctypes.c_long) < ctypes.sizeof(ctypes.c_int64):
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    found: Callable[[int, int, int, int], int] = function
+    return found
+
+
 class OsFile:
     __slots__ = ("_fd", "path")
 
@@ -171,6 +192,11 @@ class OsFile:
                 if more == 0:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
                 written += more
+
+    def reserve(self, position: int, size: int) -> None:
+        fallocate = _fallocate()
+        if fallocate is not None:
+            fallocate(self._fd, _KEEP_SIZE, position, size)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

@@ -129,6 +129,9 @@ class SimFile:
             if fitting != data:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
 
+    def reserve(self, position: int, size: int) -> None:
+        """Room is what is written: the disk is full when that no longer fits."""
+
     def truncate(self, size: int) -> None:
         with self._disk.lock_all:
             self._change(errno.EINVAL)

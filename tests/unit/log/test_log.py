@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -570,6 +571,39 @@ def test_room_taken_in_advance_is_given_back_by_a_clean_stop_though_the_file_was
     opened(tmp_path / "other", open_segments=open_segments)
     log.close()
     assert Path(log.active.path(".log")).stat().st_size == log.active.size_bytes < 100
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="room is taken ahead of the writes on Linux only")
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_a_large_segment_takes_room_ahead_of_its_writes_and_gives_back_what_it_did_not_need(
+    tmp_path: Path, is_plain: bool
+) -> None:
+    log = opened(tmp_path, {"segment.bytes": 5_000_000})
+    append(log, bytes(1_000_000))
+    path = Path(log.active.path(".log"))
+    page = 65_536  # the largest there is; a block is no more than that
+    assert _on_disk(path) <= path.stat().st_size + page, "a small segment takes what it needs"
+    if is_plain:
+        more = memoryview(sized_batch(500_000, timestamp=NOW_MS))
+        assert log.append_plain_batches([more], 0, NOW_MS) == [1]
+    else:
+        append(log, bytes(500_000))
+    assert path.stat().st_size == log.active.size_bytes < 1_510_000
+    if _on_disk(path) <= path.stat().st_size + page:
+        pytest.skip("this file system takes no room ahead")
+    assert _on_disk(path) <= log.active.size_bytes * 9 // 8 + page
+    log.truncate_to(1, NOW_MS)
+    assert _on_disk(path) <= path.stat().st_size + page
+    append(log, bytes(800_000))
+    assert _on_disk(path) > path.stat().st_size + page
+    log.roll(NOW_MS)
+    assert _on_disk(path) <= path.stat().st_size + page
+    log.close()
+    assert [len(value) for _, value in read_all(opened(tmp_path, is_clean=True))] == [1_000_000, 800_000]
+
+
+def _on_disk(path: Path) -> int:
+    return path.stat().st_blocks * 512
 
 
 def test_a_flush_vouches_for_nothing_that_a_truncation_meanwhile_had_written_anew(tmp_path: Path) -> None:
