@@ -30,7 +30,7 @@ from pybroker.client.exchange import Answered, AskAgain, BadResponseError, Excha
 from pybroker.client.request_error import Failure, RequestError
 from pybroker.network.framing import Framer, Spares
 from pybroker.network.loop_thread import LoopThread
-from pybroker.network.transport import Transport
+from pybroker.network.transport import Transport, do_not_pace_at_home
 from pybroker.protocol.message import Message
 from pybroker.protocol.schema import Versions
 
@@ -239,6 +239,7 @@ class Lane:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        do_not_pace_at_home(sock, address[0])
         code = sock.connect_ex(address)
         if code == errno.EINPROGRESS:
             self._thread.watch(sock.fileno(), self)

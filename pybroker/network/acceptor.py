@@ -17,6 +17,7 @@ from pybroker.config.listeners import Listener
 from pybroker.network.gate import Gate
 from pybroker.network.limits import UNTIL_ONE_ENDS
 from pybroker.network.network_thread import NetworkThread
+from pybroker.network.transport import do_not_pace_at_home
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ def bind(listener: Listener, backlog: int, receive_buffer_bytes: int) -> socket.
         if receive_buffer_bytes != OS_DEFAULT:
             # Accepted sockets inherit it; set later it would come too late for the window of the handshake.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        do_not_pace_at_home(sock, address[0])  # those that are accepted inherit it
         sock.bind(address)
         sock.listen(backlog)
         sock.setblocking(False)

@@ -450,9 +450,11 @@ class Connection:
                     sent = transport.send(rest) if turn or done == last else transport.send_more(rest)
                 start += sent
                 turn += sent
-                if start == size:
-                    done += 1
-                    start = 0
+                if start < size:
+                    # The socket is full; to be told so would cost another call.
+                    break
+                done += 1
+                start = 0
         except (BlockingIOError, InterruptedError):
             pass
         except ShortFileError as error:
