@@ -31,6 +31,7 @@ EARLIEST_LOCAL_TIMESTAMP: Final = -4
 LATEST_TIERED_TIMESTAMP: Final = -5
 
 NOT_PLAIN: Final = -1
+ANY_EPOCH: Final = 2**31 - 1
 
 
 class Appended(NamedTuple):
@@ -187,14 +188,21 @@ class Log(StoredLog):
         except KafkaError:
             return False
 
-    def append_as_follower(self, records: Buffer, now_ms: int) -> Appended:
-        """Append the whole batches in `records` with the offsets and epochs that the leader gave them."""
-        appended = self._append_plain_as_follower(memoryview(records))
+    def append_as_follower(self, records: Buffer, now_ms: int, leader_epoch: int = ANY_EPOCH) -> Appended:
+        """Append the whole batches in `records` with the offsets and epochs that the leader gave them, up to the first of a later
+        epoch than `leader_epoch`, the one they were asked for in: a leader that was deposed while its answer was on the way may
+        have sent what it has from its successor by then, for a place where the two logs had parted (KAFKA-18723)."""
+        appended = self._append_plain_as_follower(memoryview(records), leader_epoch)
         if appended is not None:
             return appended
-        batches = list(iter_batches(records))
-        for batch in batches:
+        batches: list[RecordBatch] = []
+        for batch in iter_batches(records):
+            epoch = batch.partition_leader_epoch
+            if epoch > leader_epoch:
+                logger.info("%s: asked for in epoch %d, left out as of epoch %d: %r", self.partition, leader_epoch, epoch, batch)
+                break
             check_batch(batch)
+            batches.append(batch)
         with self.lock:
             self._check_open()
             end = self._end[0]
@@ -213,20 +221,20 @@ class Log(StoredLog):
             self._append(memoryview(records)[:size], batches, now_ms)
         return Appended(batches[0].base_offset, batches[-1].last_offset, -1, self.log_start_offset, size)
 
-    def _append_plain_as_follower(self, records: memoryview) -> Appended | None:
+    def _append_plain_as_follower(self, records: memoryview, leader_epoch: int) -> Appended | None:
         """In few steps, as it is under load: whole batches, in the epoch of the last one, that the active segment has room for.
         None, with nothing done, where that is not so."""
-        leader_epoch = self.leader_epochs.latest_epoch
+        last_epoch = self.leader_epochs.latest_epoch
         config = self.config
-        if leader_epoch is None or config.flush_messages < LONG_MAX:
+        if last_epoch is None or last_epoch > leader_epoch or config.flush_messages < LONG_MAX:
             return None
         first_offset = self._end[0]
-        batches, of_producers = fetched_batches(records, first_offset, leader_epoch)
+        batches, of_producers = fetched_batches(records, first_offset, last_epoch)
         if not batches:
             return None
         with self.lock:
             end, segment, _ = self._end
-            if self._is_closed or end != first_offset or self.leader_epochs.latest_epoch != leader_epoch:
+            if self._is_closed or end != first_offset or self.leader_epochs.latest_epoch != last_epoch:
                 return None
             for batch in of_producers:
                 self.producers.check(batch, AppendOrigin.REPLICATION)

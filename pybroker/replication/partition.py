@@ -302,7 +302,7 @@ class Partition:
             if self.is_leader or self.leader_epoch != leader_epoch or log.log_end_offset != fetch_offset:
                 return None
             if records:
-                log.append_as_follower(records, now_ms)
+                log.append_as_follower(records, now_ms, leader_epoch)
             # What was committed once stays so, even if a new leader does not know it yet.
             high_watermark = min(data.high_watermark, log.log_end_offset)
             is_advanced = high_watermark > log.high_watermark

@@ -102,12 +102,16 @@ class MemoryLog:
             self.set_high_watermark(self.log_end_offset)
         return Appended(offset, offset, -1, self.log_start_offset, 1)
 
-    def append_as_follower(self, records: Sequence[Record], now_ms: int) -> Appended:
+    def append_as_follower(self, records: Sequence[Record], now_ms: int, leader_epoch: int) -> Appended:
+        first_offset = self.log_end_offset
         for record in records:
+            if record.epoch > leader_epoch:
+                break
             if record.offset != self.log_end_offset:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.partition}: {record} at {self.log_end_offset}")
             self._append(record)
-        return Appended(records[0].offset, records[-1].offset, -1, self.log_start_offset, len(records))
+        end_offset = self.log_end_offset
+        return Appended(first_offset, end_offset - 1, -1, self.log_start_offset, end_offset - first_offset)
 
     def _append(self, record: Record) -> None:
         if record.epoch != self.leader_epochs.latest_epoch:

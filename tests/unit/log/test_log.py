@@ -75,6 +75,17 @@ def test_a_follower_keeps_offsets_and_epochs_as_they_come(tmp_path: Path) -> Non
     assert read_all(log, 0) == [(5, b"a"), (9, b"b")]
 
 
+@pytest.mark.parametrize("last_epoch", [0, 1, 2])
+def test_a_follower_takes_nothing_of_a_later_epoch_than_it_asked_in(tmp_path: Path, last_epoch: int) -> None:
+    log = opened(tmp_path)
+    log.append_as_follower(batch([b"first"], base_offset=0, leader_epoch=last_epoch), NOW_MS)
+    run = [batch([value], base_offset=1 + epoch, leader_epoch=epoch) for epoch, value in enumerate([b"0", b"1", b"2"])]
+    appended = log.append_as_follower(b"".join(run[last_epoch:]), NOW_MS, 1)
+    taken = [(1 + epoch, b"%d" % epoch) for epoch in range(last_epoch, 2)]
+    assert read_all(log, 0) == [(0, b"first"), *taken]
+    assert appended.last_offset + 1 == log.log_end_offset == (taken[-1][0] if taken else 0) + 1
+
+
 def test_a_follower_takes_no_offset_twice_and_leaves_half_a_batch_alone(tmp_path: Path) -> None:
     log = opened(tmp_path)
     run = batch([b"a"], base_offset=5)
@@ -266,8 +277,8 @@ def test_batches_of_a_leader_are_appended_alike_in_few_steps_and_in_many(
     short: list[object] = []
     way = Log._append_plain_as_follower
 
-    def noted(log: Log, records: memoryview) -> Appended | None:
-        short.append(found := way(log, records))
+    def noted(log: Log, records: memoryview, leader_epoch: int) -> Appended | None:
+        short.append(found := way(log, records, leader_epoch))
         return found
 
     monkeypatch.setattr(Log, "_append_plain_as_follower", noted)

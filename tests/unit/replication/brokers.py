@@ -231,21 +231,22 @@ class Brokers:
         broker.replicas.wake(broker.partition)
         return offset
 
-    def fetch(self, follower: int, times: int = 1) -> None:
-        """One request of `follower` is answered by its leader, and the answer taken in; then the next one."""
+    def fetch(self, follower: int, times: int = 1, *, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """One request of `follower` is answered by its leader, and the answer taken in; then the next one. `meanwhile` happens
+        when the answer is made, and what lies in files not sent yet."""
         broker = self._all[follower]
         for _ in range(times):
             self.due(follower)
             assert broker.asked, f"broker {follower} asks for nothing"
             source, request, done = broker.asked.pop(0)
-            done(self.answer(source, request))
+            done(self.answer(source, request, meanwhile))
 
     def due(self, broker_id: int) -> None:
         """Run what the time has come for."""
         for entry in self._all[broker_id].timer.take_due(self.now_ms):
             entry.run()
 
-    def answer(self, source: int, request: Message) -> Message:
+    def answer(self, source: int, request: Message, meanwhile: Callable[[], None] = lambda: None) -> Message:
         """What broker `source` says to it."""
         answers: list[Message] = []
         broker = self._all[source]
@@ -256,6 +257,7 @@ class Brokers:
         answer = broker.fetches.handle_fetch(fake, request)
         response = answer if isinstance(answer, FetchResponse) else answers[0]
         assert isinstance(response, FetchResponse)
+        meanwhile()
         # As it would come over the network.
         return FetchResponse.decode(request.VERSIONS.high, _with_bytes(response).encode(request.VERSIONS.high))
 

@@ -94,6 +94,31 @@ def test_a_returning_old_leader_drops_what_was_never_committed(tmp_path: Path) -
         assert brokers[1].log.leader_epochs.entries == brokers[2].log.leader_epochs.entries
 
 
+def test_what_a_deposed_leader_sends_of_its_successor_is_not_taken_for_its_own(tmp_path: Path) -> None:
+    """KAFKA-18723: the answer lies in a file, and the file is another one when it leaves."""
+    with Brokers(tmp_path, 1, 2, 3) as brokers:
+        brokers.lead(1, isr=(1, 2, 3))
+        brokers.produce(1, b"m1")
+        brokers.fetch(2)
+        brokers.produce(1, b"m2")
+        brokers.fetch(3)
+        assert brokers[3].values == ["m1", "m2"]
+        brokers.produce(1, b"m3")
+
+        def another_leads() -> None:
+            brokers.lead(2, isr=(1, 2), heard_by=(1, 2))
+            brokers.produce(2, b"n2", b"n3")
+            brokers.fetch(1, times=2)
+            assert brokers[1].values == ["m1", "n2", "n3"]
+
+        brokers.fetch(3, meanwhile=another_leads)  # what is sent lies where m3 was, and is as long
+        assert brokers[3].values == ["m1", "m2"]
+        brokers.hear(3)
+        brokers.fetch(3, times=3)  # the first is one to broker 1 that is out already
+        assert brokers[3].values == ["m1", "n2", "n3"]
+        assert brokers[3].log.leader_epochs.entries == brokers[2].log.leader_epochs.entries
+
+
 def test_the_epoch_of_an_old_leader_is_unknown_to_the_new_one(tmp_path: Path) -> None:
     """KIP-279: leaders change so fast that each has an epoch of its own that the other never saw."""
     with Brokers(tmp_path, 1, 2) as brokers:
