@@ -189,9 +189,9 @@ class Log(StoredLog):
             return False
 
     def append_as_follower(self, records: Buffer, now_ms: int, leader_epoch: int = ANY_EPOCH) -> Appended:
-        """Append the whole batches in `records` with the offsets and epochs that the leader gave them, up to the first of a later
-        epoch than `leader_epoch`, the one they were asked for in: a leader that was deposed while its answer was on the way may
-        have sent what it has from its successor by then, for a place where the two logs had parted (KAFKA-18723)."""
+        """Append the whole batches in `records` with the offsets and epochs that the leader gave them, up to the first of a
+        later epoch than `leader_epoch`, the one they were asked for in: a leader that was deposed while its answer was on the
+        way may have sent what it has from its successor by then, for a place where the two logs had parted (KAFKA-18723)."""
         appended = self._append_plain_as_follower(memoryview(records), leader_epoch)
         if appended is not None:
             return appended
@@ -199,7 +199,7 @@ class Log(StoredLog):
         for batch in iter_batches(records):
             epoch = batch.partition_leader_epoch
             if epoch > leader_epoch:
-                logger.info("%s: asked for in epoch %d, left out as of epoch %d: %r", self.partition, leader_epoch, epoch, batch)
+                logger.info("%s: asked in epoch %d, left out as of epoch %d: %r", self.partition, leader_epoch, epoch, batch)
                 break
             check_batch(batch)
             batches.append(batch)
