@@ -299,7 +299,7 @@ class Partition:
         """Append what the leader sent for `fetch_offset`; whether more is committed here now, None if it came too late."""
         with self.lock:
             log, records = self.log, data.records
-            if self.is_leader or self.leader_epoch != leader_epoch or log.log_end_offset != fetch_offset:
+            if not self.follows_in(leader_epoch) or log.log_end_offset != fetch_offset:
                 return None
             if records:
                 log.append_as_follower(records, now_ms, leader_epoch)

@@ -31,6 +31,27 @@ class Record(NamedTuple):
 OnCommitted = Callable[["MemoryLog", int, int], None]
 
 
+class Slice:
+    """Records that a follower is sent as a part of a file: it gets what lies there when they leave, which may be as late as
+    they arrive."""
+
+    __slots__ = ("_length", "_log", "_start")
+
+    def __init__(self, log: MemoryLog, start: int, length: int) -> None:
+        self._log = log
+        self._start = start
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self) -> Sequence[Record]:
+        found = self._log.records[self._start : self._start + self._length]
+        if len(found) < self._length:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._log.partition} was cut off while it was sent.")
+        return found
+
+
 class MemoryEpochs(LeaderEpochs):
     def __init__(self) -> None:
         super().__init__(None, "epochs")  # type: ignore[arg-type]
@@ -102,9 +123,9 @@ class MemoryLog:
             self.set_high_watermark(self.log_end_offset)
         return Appended(offset, offset, -1, self.log_start_offset, 1)
 
-    def append_as_follower(self, records: Sequence[Record], now_ms: int, leader_epoch: int) -> Appended:
+    def append_as_follower(self, records: Slice, now_ms: int, leader_epoch: int) -> Appended:
         first_offset = self.log_end_offset
-        for record in records:
+        for record in records.read():
             if record.epoch > leader_epoch:
                 break
             if record.offset != self.log_end_offset:
@@ -124,12 +145,15 @@ class MemoryLog:
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.partition} has no {offset}")
         bound = self.log_end_offset if upper is None else upper
-        found: Any = self.records[offset : min(bound, offset + self._batch_records)]
-        return Fetched(found or None, offset, self.log_start_offset)
+        found: Any = self._slice(offset, min(bound - offset, self._batch_records))
+        return Fetched(found, offset, self.log_start_offset)
 
-    def tail(self, offset: int, max_bytes: int) -> Any:
-        found = self.records[offset:]
-        return found if 0 < len(found) <= self._batch_records else None
+    def tail(self, offset: int, max_bytes: int) -> Slice | None:
+        count = self.log_end_offset - offset
+        return self._slice(offset, count) if count <= self._batch_records else None
+
+    def _slice(self, offset: int, count: int) -> Slice | None:
+        return Slice(self, offset, count) if count > 0 else None
 
     # Offsets.
 
