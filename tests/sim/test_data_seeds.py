@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sim.seeds import same_under_two_hash_seeds
 
-from pybroker.log.log import ANY_EPOCH, TimestampedOffset
+from pybroker.log.log import TimestampedOffset
 from pybroker.metadata.image import PartitionState
 from pybroker.protocol.errors import ErrorCode
 from pybroker.protocol.messages.fetch import FetchPartition
@@ -18,7 +18,7 @@ from pybroker.replication.isr import Follower, Leadership
 from pybroker.replication.partition import Partition
 from pybroker.server.handlers.offsets import OffsetHandlers
 from pybroker.testing.sim.__main__ import main
-from pybroker.testing.sim.data_log import MemoryLog, Slice
+from pybroker.testing.sim.data_log import MemoryLog
 from pybroker.testing.sim.data_world import DataWorld
 from pybroker.testing.sim.trace import Trace
 
@@ -158,14 +158,6 @@ def test_a_follower_takes_what_a_leader_of_an_old_epoch_sent(monkeypatch: pytest
     monkeypatch.setattr(Partition, "follows_in", lambda partition, leader_epoch: True)
     monkeypatch.setattr("pybroker.replication.fetchers.FetcherDriver.remove", lambda driver, keys: None)
     require_found(LOST + "|differ|not enough until")
-
-
-def test_a_follower_takes_what_a_deposed_leader_sends_of_its_successor(monkeypatch: pytest.MonkeyPatch) -> None:
-    def append(right: Any, log: MemoryLog, records: Slice, now_ms: int, leader_epoch: int) -> Any:
-        return right(log, records, now_ms, ANY_EPOCH)
-
-    replaced(monkeypatch, MemoryLog, "append_as_follower", append)
-    require_found(LOST + "|differ")
 
 
 def test_a_replica_joins_before_it_has_what_the_last_leaders_committed(monkeypatch: pytest.MonkeyPatch) -> None:

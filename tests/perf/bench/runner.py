@@ -167,9 +167,16 @@ def machine() -> dict[str, str]:
         "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "processor": f"{os.cpu_count()} x {processors[0].partition(':')[2].strip() if processors else platform.machine()}",
         "memory": f"{pages / 2**30:.0f} GiB",
-        "kernel": f"{platform.system()} {platform.release().partition('-')[0]}",
+        "kernel": f"{platform.system()} {platform.release().partition('-')[0]}{_congestion_control()}",
         "python": platform.python_version(),
     }
+
+
+def _congestion_control() -> str:
+    try:
+        return f" (TCP: {Path('/proc/sys/net/ipv4/tcp_congestion_control').read_text().strip()})"
+    except OSError:
+        return ""
 
 
 def say(text: str) -> None:
