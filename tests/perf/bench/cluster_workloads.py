@@ -21,7 +21,8 @@ from pybroker.protocol.records.compression import Codec
 ACKS_ALL = -1
 # Never more than this on the disk at once for each replica.
 _MOST_BYTES = 600_000_000
-_WITHOUT_LIMIT = 10**9
+# However fast it goes, most of that is measured.
+_LEAD_IN_BYTES = 200_000_000
 # Fewer requests than this and a JVM may still be at its first compiler.
 _WARM_REQUESTS = 30_000
 
@@ -83,10 +84,10 @@ class Replicated:
                 ways.setdefault(leader, []).append(produce_frame(topic.topic_id, [(number, batch)], ACKS_ALL))
             producer = RawProducer([*ways.items()] * self.producers, IN_FLIGHT)
             try:
-                lead_in = producer.run(_WITHOUT_LIMIT, lead_in_s)
+                lead_in = producer.run(_LEAD_IN_BYTES // len(batch.data), lead_in_s)
                 most = _MOST_BYTES // len(batch.data) - lead_in.requests
                 with Meter(cluster) as meter:
-                    done = producer.run(max(1, most), measure_s)
+                    done = producer.run(most, measure_s)
             finally:
                 producer.close()
             _check_end_offsets(cluster, topic, (lead_in.requests + done.requests) * batch.records)
