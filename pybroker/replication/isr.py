@@ -223,17 +223,15 @@ class Leadership:
         """`follower_fetched` in few steps, of one in sync, while nothing is proposed: up to where everything is committed now.
         None, with nothing done, if it is another case."""
         follower = self.followers.get(replica_id)
-        broker = self._broker_of(replica_id)
-        if (
-            follower is None
-            or broker is None
-            or broker.epoch != replica_epoch
-            or self.pending is not None
-            or replica_id not in self.isr
-        ):
+        if follower is None or self.pending is not None or not self.is_in_sync(replica_id, replica_epoch):
             return None
         follower.fetched(now_ms, fetch_offset, log_start_offset, replica_epoch, end_offset)
         return self._commits(now_ms, end_offset, min_insync_replicas)
+
+    def is_in_sync(self, replica_id: int, replica_epoch: int) -> bool:
+        """Whether the follower is, in this very life of its broker."""
+        broker = self._broker_of(replica_id)
+        return broker is not None and broker.epoch == replica_epoch and replica_id in self.isr
 
     def lag_checked(self, now_ms: int, offsets: LogOffsets) -> list[Effect]:
         """Now and then: followers that have not caught up for too long leave the ISR."""

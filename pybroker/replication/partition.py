@@ -236,6 +236,18 @@ class Partition:
             log.set_high_watermark(committed)
             return True
 
+    def follower_waits(self, asked: FetchPartition, replica_id: int, replica_epoch: int) -> bool:
+        """Whether one for which `follower_kept_up` was enough when it asked is still in sync, and may be sent what has come
+        since then without a further look."""
+        epoch, leadership, log = asked.current_leader_epoch, self.leadership, self.log
+        return (
+            leadership is not None
+            and epoch == asked.last_fetched_epoch == leadership.leader_epoch
+            and log.is_led_in(epoch)
+            and log.log_start_offset <= asked.fetch_offset
+            and leadership.is_in_sync(replica_id, replica_epoch)
+        )
+
     def lag_checked(self) -> list[Effect]:
         with self.lock, self.log.lock:
             leadership = self.leadership

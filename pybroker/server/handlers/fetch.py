@@ -97,7 +97,7 @@ class FetchHandlers:
             rack=message.rack_id,
         )
         if is_follower and context.is_incremental:
-            results, size, is_final = self._serve_follower(context.partitions, limits)
+            results, size, is_final = self.serve_follower(context.partitions, limits, is_new=True)
         else:
             results, size, is_final = self.read(context.partitions, limits, is_new=True)
         if is_final or size >= limits.min_bytes or message.max_wait_ms <= 0 or not context.partitions:
@@ -135,9 +135,11 @@ class FetchHandlers:
                 remaining = max(NO_MORE_BYTES, remaining - found)
         return results, size, is_final
 
-    def _serve_follower(self, wanted_partitions: Sequence[WantedPartition], limits: Limits) -> tuple[list[Result], int, bool]:
-        """`read` for a new request that goes on with a follower's session: what has not changed is left out. A partition that
-        is fetched as all are under load takes few steps, any other those of `read`."""
+    def serve_follower(
+        self, wanted_partitions: Sequence[WantedPartition], limits: Limits, *, is_new: bool
+    ) -> tuple[list[Result], int, bool]:
+        """`read` for a request that goes on with a follower's session: what has not changed is left out. A partition that is
+        fetched as all are under load takes few steps, any other those of `read`."""
         replicas, replica_id, replica_epoch = self._replicas, limits.replica_id, limits.replica_epoch
         topics = replicas.topics_by_id
         results = []
@@ -148,10 +150,16 @@ class FetchHandlers:
             asked = wanted.request
             hosted = topics.get(wanted.topic_id)
             partition = None if hosted is None else hosted.partitions.get(wanted.index)
-            is_advanced = None if partition is None else partition.follower_kept_up(asked, replica_id, replica_epoch)
-            data: PartitionData | None = None
-            if partition is not None and is_advanced is not None:
+            is_as_usual = False
+            if partition is None:
+                pass
+            elif not is_new:
+                is_as_usual = partition.follower_waits(asked, replica_id, replica_epoch)
+            elif (is_advanced := partition.follower_kept_up(asked, replica_id, replica_epoch)) is not None:
+                is_as_usual = True
                 replicas.follower_seen(partition, is_advanced=is_advanced)
+            data: PartitionData | None = None
+            if partition is not None and is_as_usual:
                 log = partition.log
                 high_watermark = log.high_watermark
                 if log.log_end_offset == asked.fetch_offset:
@@ -164,7 +172,8 @@ class FetchHandlers:
                         data = partition.data(high_watermark, log.last_stable_offset)
                         data.records = tail
             if data is None:
-                data = self._read_one(wanted, limits, remaining, must_give_one=not size, is_new=is_advanced is None)
+                is_unseen = is_new and not is_as_usual
+                data = self._read_one(wanted, limits, remaining, must_give_one=not size, is_new=is_unseen)
                 if data.error_code or data.diverging_epoch is not None:
                     is_final = True
             results.append((wanted, data))
@@ -310,14 +319,17 @@ class DelayedFetch(DelayedOperation):
         """It is watched under this partition."""
 
     def try_complete(self) -> bool:
-        results, size, is_final = self._handlers.read(self._context.partitions, self._limits)
+        results, size, is_final = self._look()
         if size < self._limits.min_bytes and not is_final:
             return False
         self._handlers.answer(self._request, self._context, results, self._limits)
         return True
 
+    def _look(self) -> tuple[list[Result], int, bool]:
+        return self._handlers.read(self._context.partitions, self._limits)
+
     def on_expire(self) -> None:
-        results, _, _ = self._handlers.read(self._context.partitions, self._limits)
+        results, _, _ = self._look()
         self._handlers.answer(self._request, self._context, results, self._limits)
 
 
@@ -343,3 +355,8 @@ class DelayedFollowerFetch(DelayedFetch):
             ):
                 return super().try_complete()
         return False
+
+    def _look(self) -> tuple[list[Result], int, bool]:
+        if not self._context.is_incremental:
+            return super()._look()
+        return self._handlers.serve_follower(self._context.partitions, self._limits, is_new=False)
