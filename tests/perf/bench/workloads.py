@@ -31,7 +31,8 @@ IN_FLIGHT = 5  # max.in.flight.requests.per.connection of the Java producer
 FETCH_PARTITIONS = 4
 # Never more than this on the disk at once, whatever a server can take.
 _MOST_BYTES = 1_500_000_000
-_WITHOUT_LIMIT = 10**9
+# However fast it goes, most of that is measured.
+_LEAD_IN_BYTES = 500_000_000
 # Fewer requests than this and a JVM may still be at its first compiler, however steady it looks.
 _WARM_REQUESTS = {"single-record request": 150_000, "small fetch": 50_000}
 _WARM_FETCH_BYTES = 50_000_000
@@ -145,10 +146,11 @@ class Produce:
             frames = self._frames(topic_id, batch)
             producer = RawProducer([(server.address, frames)] * self.connections, IN_FLIGHT, self.batches_a_request)
             try:
-                lead_in = producer.run(_WITHOUT_LIMIT, lead_in_s)
-                most = _MOST_BYTES // (len(batch.data) * self.batches_a_request) - lead_in.requests
+                request_bytes = len(batch.data) * self.batches_a_request
+                lead_in = producer.run(_LEAD_IN_BYTES // request_bytes, lead_in_s)
+                most = _MOST_BYTES // request_bytes - lead_in.requests
                 with Meter(server) as meter:
-                    done = producer.run(max(1, most), measure_s)
+                    done = producer.run(most, measure_s)
             finally:
                 producer.close()
             sent = (lead_in.requests + done.requests) * self.batches_a_request * batch.records
