@@ -245,7 +245,9 @@ def _at_most(config: Config, small: str, large: str, severity: Severity = Severi
 
 
 def _tls(config: Config) -> Iterator[Finding]:
-    names = [one.name for one in config.listeners]
+    protocols = config.security_protocols
+    # What the others are given, a file with keys for several nodes say, is not looked at.
+    names = [one.name for one in config.listeners if protocols.get(one.name, "").endswith("SSL")]
     for store, what in (("ssl.keystore", "key store"), ("ssl.truststore", "trust store")):
         for name in names:
             kind = config.for_listener(name, f"{store}.type")

@@ -165,6 +165,7 @@ CASES: list[dict[str, str | None]] = [
         "listener.name.plaintext.sasl.enabled.mechanisms": "PLAIN",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
     },
+    {"ssl.keystore.location": "/keys/broker.jks"},  # and no listener that uses it
 ]
 
 # What Kafka takes and we do not, and why.
@@ -176,7 +177,10 @@ STRICTER: list[dict[str, str | None]] = [
     {"authorizer.class.name": "com.example.Authorizer"},  # fails a little later in Kafka, too
     {"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"},  # Kerberos is the default
     {"listener.name.plaintext.ssl.client.auth": "maybe"},
-    {"ssl.keystore.location": "/keys/broker.jks"},  # we take PEM
+    {  # we take PEM
+        "ssl.keystore.location": "/keys/broker.jks",
+        "listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT",
+    },
 ]
 
 

@@ -6,6 +6,7 @@ from unit.config.configs import load_with, messages
 from pybroker.config import Severity
 
 SASL = {"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"}
+TLS = {"listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT"}
 
 
 @pytest.mark.parametrize(
@@ -64,9 +65,9 @@ SASL = {"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:P
             {"group.streams.heartbeat.interval.ms": "45000", "group.streams.max.heartbeat.interval.ms": "45000"},
             "must be less than group.streams.session.timeout.ms",
         ),
-        ({"ssl.keystore.location": "/k.jks"}, "pybroker takes PEM, ssl.keystore.type=PEM"),
+        (TLS | {"ssl.keystore.location": "/k.jks"}, "pybroker takes PEM, ssl.keystore.type=PEM"),
         (
-            {"ssl.truststore.location": "/k.p12", "ssl.truststore.type": "PKCS12"},
+            TLS | {"ssl.truststore.location": "/k.p12", "ssl.truststore.type": "PKCS12"},
             "the trust store of listener PLAINTEXT is PKCS12",
         ),
         (SASL, "listener PLAINTEXT offers GSSAPI; pybroker has PLAIN"),
@@ -85,7 +86,8 @@ def test_what_does_not_go_together(changes: dict[str, str | None], part: str) ->
         {"listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://[::1]:9092"},
         {"process.roles": "broker", "listeners": "PLAINTEXT://h:1", "node.id": "9", "controller.quorum.voters": "1@h:1"},
         {"process.roles": "controller", "listeners": "CONTROLLER://h:1"},
-        {"ssl.keystore.location": "/k.pem", "ssl.keystore.type": "pem"},
+        TLS | {"ssl.keystore.location": "/k.pem", "ssl.keystore.type": "pem"},
+        {"ssl.keystore.location": "/k.jks", "ssl.truststore.location": "/t.p12"},  # and no listener that uses them
         {"cordoned.log.dirs": "*"},
         {"early.start.listeners": "PLAINTEXT,CONTROLLER"},
         SASL | {"sasl.enabled.mechanisms": "PLAIN", "sasl.mechanism.inter.broker.protocol": "PLAIN"},
