@@ -201,6 +201,10 @@ class Framer:
         view = memoryview(buffer)
         return view if len(buffer) == size else view[:size]
 
+    def under_way(self) -> int:
+        """The size of the frame whose beginning is kept, by its own word; 0 if there is none."""
+        return 0 if self._partial is None else self._size
+
     def progress(self) -> str | None:
         """How much of an unfinished frame has come, in words."""
         if self.is_empty:

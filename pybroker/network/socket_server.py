@@ -18,7 +18,7 @@ from typing import Final
 from pybroker.base.metrics import TICK_S, IdleMeter, Metrics
 from pybroker.config.broker import Config
 from pybroker.config.listeners import Listener, problem_with_protocol
-from pybroker.network.acceptor import Acceptor, ListenerError, bind
+from pybroker.network.acceptor import OS_DEFAULT, Acceptor, ListenerError, bind
 from pybroker.network.connection import Connection
 from pybroker.network.gate import Gate
 from pybroker.network.handler_pool import HandlerPool
@@ -28,7 +28,7 @@ from pybroker.network.loop_thread import LoopThread
 from pybroker.network.network_thread import NetworkThread
 from pybroker.network.placement import NetworkThreads, takes_turns
 from pybroker.network.service import Service
-from pybroker.network.transport import PlainTransport
+from pybroker.network.transport import MAX_RECEIVE_ROOM, PlainTransport
 
 logger = logging.getLogger(__name__)
 
@@ -178,7 +178,9 @@ class SocketServer:
         problem = problem_with_protocol(listener, protocol)
         if problem is not None:
             raise ListenerError(problem)
-        sock = bind(listener, config.int("socket.listen.backlog.size"), config.int("socket.receive.buffer.bytes"))
+        receive_buffer_bytes = config.int("socket.receive.buffer.bytes")
+        receive_room = MAX_RECEIVE_ROOM if receive_buffer_bytes == OS_DEFAULT else receive_buffer_bytes
+        sock = bind(listener, config.int("socket.listen.backlog.size"), receive_buffer_bytes)
         max_idle_ms = config.int("connections.max.idle.ms")
 
         def new_thread(number: int) -> NetworkThread:
@@ -191,7 +193,7 @@ class SocketServer:
 
         def take(accepted: socket.socket, peer: tuple[str, int]) -> None:
             thread = threads.choose()
-            transport = PlainTransport(accepted)
+            transport = PlainTransport(accepted, receive_room)
             thread.call(thread.adopt, Connection(thread, listener.name, peer, transport, self._service, table, max_bytes))
 
         acceptor = Acceptor(listener, sock, self._gate, config.int("socket.send.buffer.bytes"), take)

@@ -17,6 +17,10 @@ _MORE: Final = getattr(socket, "MSG_MORE", 0)  # where there is none, an answer 
 
 _ENDED: Final[int] = getattr(select, "POLLRDHUP", 0)
 
+# What the system holds for one connection at most, until it is read here.
+MAX_RECEIVE_ROOM: Final = 1024 * 1024
+_WINDOW_CLAMP: Final[int] = getattr(socket, "TCP_WINDOW_CLAMP", 0)
+
 _CONGESTION: Final[int] = getattr(socket, "TCP_CONGESTION", 0)
 _NAME_BYTES: Final = 16
 PACING: Final = b"bbr"
@@ -41,6 +45,10 @@ class Transport(Protocol):
         """Let the system take at least so many bytes that the peer has not taken yet, if it can."""
         ...
 
+    def make_receive_room(self, size: int) -> None:
+        """Let the system hold at least so many bytes that have not been received here yet, if it can, within bounds."""
+        ...
+
     def error(self) -> int:
         """What the system found wrong with the connection, as an errno; 0 for nothing."""
         ...
@@ -53,10 +61,12 @@ class Transport(Protocol):
 
 
 class PlainTransport:
-    __slots__ = ("_socket", "fd", "receive_into", "send")
+    __slots__ = ("_receive_room", "_socket", "fd", "receive_into", "send")
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, receive_room: int = MAX_RECEIVE_ROOM) -> None:
+        """`receive_room` is what the system was told to hold so far; what it was not told it finds out itself."""
         self._socket = sock
+        self._receive_room = receive_room
         self.fd = sock.fileno()
         # Bound once: on these two every request passes.
         self.receive_into = sock.recv_into
@@ -75,6 +85,16 @@ class PlainTransport:
         # The system takes twice what it is told, for its own needs, and tells that.
         if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < 2 * size:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+
+    def make_receive_room(self, size: int) -> None:
+        size = min(size, MAX_RECEIVE_ROOM)
+        if size > self._receive_room:
+            self._receive_room = size
+            with suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+                if _WINDOW_CLAMP:
+                    # What the peer is told it may send was bounded when the connection began.
+                    self._socket.setsockopt(socket.IPPROTO_TCP, _WINDOW_CLAMP, size)
 
     def error(self) -> int:
         return self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)

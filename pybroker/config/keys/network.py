@@ -40,7 +40,7 @@ KEYS = (
     Key("socket.send.buffer.bytes",                         INT,     102_400,     ANY,                READ_ONLY,
         "The send buffer of accepted sockets; -1 leaves it to the system. Else followers get 1 MiB at least, if it may be."),
     Key("socket.receive.buffer.bytes",                      INT,     102_400,     ANY,                READ_ONLY,
-        "The receive buffer of accepted sockets; -1 leaves it to the system."),
+        "The receive buffer of accepted sockets, until a request does not fit into it; -1 leaves it to the system."),
     Key("socket.request.max.bytes",                         INT,     104_857_600, at_least(1),        READ_ONLY,
         "The largest request taken off a socket; a longer one closes the connection."),
     Key("socket.listen.backlog.size",                       INT,     50,          at_least(1),        READ_ONLY,

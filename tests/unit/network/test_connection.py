@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import threading
 from collections.abc import Callable, Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +28,14 @@ from pybroker.network import socket_server
 from pybroker.network.answers import Gather
 from pybroker.network.connection import MAX_OWED, Connection
 from pybroker.network.request import Request
-from pybroker.network.transport import PlainTransport
+from pybroker.network.transport import MAX_RECEIVE_ROOM, PlainTransport
+
+RMEM_MAX = Path("/proc/sys/net/core/rmem_max")
+
+
+def _told(size: int) -> int:
+    """What the system says of a receive buffer that was to have `size` bytes: it doubles what it is told, and has a bound."""
+    return 2 * min(size, int(RMEM_MAX.read_text()))
 
 
 class TestOrder:
@@ -233,6 +242,37 @@ class TestOrder:
             assert client.receive_ids(3) == [1, 2, 3]
         assert bodies == [body, b"x", body]
 
+    @pytest.mark.skipif(not RMEM_MAX.exists(), reason="how this system sizes its buffers is not known here")
+    @pytest.mark.parametrize(("size", "room"), [(16_384, 200_000), (400_000, 400_000), (-1, 0)])
+    def test_a_request_larger_than_the_receive_buffer_gets_its_connection_room_for_the_next(self, size: int, room: int) -> None:
+        """Where that is left to the system, it stays so: a size that is told once counts for ever."""
+        rooms = []
+
+        def handle(request: Request) -> bool:
+            with socket.socket(fileno=os.dup(request.connection._transport.fd)) as copy:
+                rooms.append(copy.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
+            answer(request)
+            return True
+
+        with running(FakeService(handle), config(socket_receive_buffer_bytes=size)) as node:
+            client, other = node.client(), node.client()
+            client.send(1)
+            client.receive()
+            client.socket.sendall(frame(2, body=bytes(100_000)))
+            client.receive()
+            client.socket.sendall(frame(3, body=bytes(90_000_000)))
+            client.receive()
+            other.send(4)
+            other.receive()
+        small, large, largest, others = rooms
+        assert small == others
+        if room:
+            assert small == _told(size)
+            assert _told(room) <= large < 1.1 * _told(room)
+            assert largest == _told(MAX_RECEIVE_ROOM)
+        else:
+            assert _told(MAX_RECEIVE_ROOM) not in rooms
+
     def test_the_bytes_of_a_request_that_hops_are_its_own(self) -> None:
         """Requests of other connections come into the shared buffer while it waits."""
         gate = threading.Event()
@@ -418,8 +458,8 @@ class TestOwed:
         class Clogged(PlainTransport):
             """Takes three bytes at first; then there is room."""
 
-            def __init__(self, sock: socket.socket) -> None:
-                super().__init__(sock)
+            def __init__(self, sock: socket.socket, receive_room: int) -> None:
+                super().__init__(sock, receive_room)
                 self.send = self._send_three
 
             def _send_three(self, data: Any, *_: int) -> int:

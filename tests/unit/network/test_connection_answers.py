@@ -116,8 +116,8 @@ class TestAnswers:
         class Noted(PlainTransport):
             __slots__ = ()
 
-            def __init__(self, sock: socket.socket) -> None:
-                super().__init__(sock)
+            def __init__(self, sock: socket.socket, receive_room: int) -> None:
+                super().__init__(sock, receive_room)
                 send = self.send
 
                 def noted(data: Any, *flags: int) -> int:
