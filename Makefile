@@ -8,7 +8,7 @@ SPARK_STAMP := $(VENV)/.spark-installed
 PYTEST := $(BIN)/python -m pytest $(if $(AGAIN),--last-failed --last-failed-no-failures none)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test node-test cluster-test exactly-once sim sim-test lint format interop perf bench bench-failover bench-groups bench-cluster bench-log bench-transactions fuzz spark-jars test-spark bench-spark docs clean
+.PHONY: help install run test node-test cluster-test exactly-once sim sim-test lint format interop perf bench bench-failover bench-groups bench-cluster bench-pair bench-log bench-transactions fuzz spark-jars test-spark bench-spark docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,10 @@ bench: install  ## compare with Apache Kafka (QUICK=1, RUNS=n, WORKLOADS=a,b and
 bench-cluster: install  ## three replicating nodes, compared with three of Apache Kafka (options as for bench)
 	PYTHONPATH=tests $(BIN)/python -m perf.bench.cluster_bench $(if $(QUICK),--quick) $(if $(RUNS),--runs $(RUNS)) \
 	  $(if $(WORKLOADS),--workloads '$(WORKLOADS)') $(if $(SERVERS),--servers '$(SERVERS)')
+
+bench-pair: install  ## what a change does to a cluster: OTHER=checkout beside this one (ROUNDS=n, WORKLOAD=name)
+	@test -n "$(OTHER)" || { echo "make: OTHER=... names another checkout of pybroker"; exit 1; }
+	PYTHONPATH=tests $(BIN)/python -m perf.bench.cluster_pair '$(OTHER)' $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(WORKLOAD),--workload '$(WORKLOAD)')
 
 bench-failover: install  ## how long a producer waits when a node dies, beside Apache Kafka (KILLS=n, KINDS=a,b, SERVERS=a,b, MORE=1 adds to the last run; 20 kills take half an hour)
 	PYTHONPATH=tests $(BIN)/python -m perf.failover $(if $(KILLS),--kills $(KILLS)) $(if $(KINDS),--kinds '$(KINDS)') \

@@ -23,7 +23,7 @@ from perf.bench.runner import machine, say
 from perf.bench.servers import ApacheKafka, PyBroker, Server, UnavailableError
 from perf.bench.workloads import Values
 
-_BUILD = ROOT / "build" / "bench"
+BUILD = ROOT / "build" / "bench"
 KINDS: tuple[type[Server], ...] = (ApacheKafka, PyBroker)
 
 
@@ -111,8 +111,8 @@ def main() -> int:
         pace = QUICK if arguments.quick else FULL
         runner = ClusterRunner(kinds, set(arguments.workloads), pace, arguments.data_dir)
         results = runner.run(arguments.runs or (1 if arguments.quick else 3))
-        _BUILD.mkdir(parents=True, exist_ok=True)
-        (_BUILD / "cluster.json").write_text(json.dumps(results.as_json(), indent=1, ensure_ascii=False) + "\n")
+        BUILD.mkdir(parents=True, exist_ok=True)
+        (BUILD / "cluster.json").write_text(json.dumps(results.as_json(), indent=1, ensure_ascii=False) + "\n")
     if not results.measurements:
         print("nothing was measured", file=sys.stderr)
         return 1
@@ -131,13 +131,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--workloads", type=chosen(workloads), default=workloads)
     parser.add_argument("--runs", type=int, help="how often each workload runs; 3 unless told, 1 if quick")
     parser.add_argument("--quick", action="store_true", help="short runs: rough figures in minutes")
-    parser.add_argument("--data-dir", type=Path, default=_BUILD / "data", help="where the nodes keep their data")
+    parser.add_argument("--data-dir", type=Path, default=BUILD / "data", help="where the nodes keep their data")
     parser.add_argument("--docs", type=Path, help="where benchmarks-cluster.md goes; docs/, or build/bench/ for a part of it")
     parser.add_argument("--from-json", type=Path, metavar="FILE", help="measure nothing, write the report of a former run")
     found = parser.parse_args()
     if found.docs is None:
         whole = not found.quick and found.workloads == workloads and found.servers == servers
-        found.docs = ROOT / "docs" if whole else _BUILD
+        found.docs = ROOT / "docs" if whole else BUILD
     return found
 
 
